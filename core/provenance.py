@@ -1,0 +1,28 @@
+"""Where a delivered token came from, and why a sequence ended."""
+
+from enum import StrEnum
+
+
+class Provenance(StrEnum):
+    NATIVE = "native"  # drafted, and the target's own choice
+    DEFERRED = "deferred"  # drafted, loosened by FLy's entropy gate and deferred window
+    CALIBRATED = "calibrated"  # drafted, loosened by CSD's memory and logit-gap gate
+    LENIENT = "lenient"  # drafted, loosened by the lossy baseline
+    CORRECTION = "correction"  # the target's choice at the first rejected position
+    BONUS = "bonus"  # the target's choice after a fully accepted block
+    TARGET = "target"  # the target's choice from a row without any draft
+
+    @property
+    def loosened(self) -> bool:
+        return self in (Provenance.DEFERRED, Provenance.CALIBRATED, Provenance.LENIENT)
+
+    @property
+    def drafted(self) -> bool:
+        return self is Provenance.NATIVE or self.loosened
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"

@@ -1,0 +1,179 @@
+"""GenerationRequest (what was asked, frozen) and Sequence (its life from prompt to last token).
+
+A Sequence is owned by the engine task between rounds and by the worker thread during one; nobody
+else reads it. `commit` is its only mutation during a round: token by token, it moves the output, the
+penalty counts, the stop conditions and the counters together, and cuts at the first token that ends
+the answer, so that nothing behind that token is delivered, counted or kept.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from core.provenance import FinishReason, Provenance
+from core.sampling_params import SamplingParams
+from core.verifiers.params import VerifierParams
+
+
+class StopCondition(Protocol):
+    """Ends an answer for a reason other than a token id; stateful, one object per sequence."""
+
+    def push(self, token_id: int) -> bool:
+        """Take the next delivered token; True if the answer ends with it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """One sequence to generate, resolved: no defaults are left to fill in.
+
+    end_token_ids: EOS unless the request ignores it, and its own stop tokens; any of them ends the
+    answer and is itself delivered as the last token. drafter: "none", "model", "prompt_lookup" or
+    "multilevel". num_draft_tokens: K, at most so many drafts a round. strict_prefix: the first output
+    tokens that are never loosened. max_tokens: output tokens, at least 1.
+    """
+
+    request_id: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: SamplingParams
+    verifier: VerifierParams
+    drafter: str = "none"
+    num_draft_tokens: int = 0
+    strict_prefix: int = 0
+    end_token_ids: frozenset[int] = frozenset()
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Raw log-softmax of the target's row: of the token itself, and of the most likely ones, best first."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedToken:
+    token_id: int
+    provenance: Provenance
+    logprobs: TokenLogprobs | None = None
+
+
+class SequenceState(Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True)
+class Counters:
+    """Every figure of one sequence, kept here once; response, metrics and spans read it.
+
+    rounds: verification rounds (prefill excluded). round_tokens: tokens they delivered.
+    draft_tokens: proposed; accepted_tokens: delivered drafts, loosened ones included.
+    round_seconds: wall time of its rounds. off_seconds: what `off` would have taken for the same
+    tokens at the same batch sizes, from the measured cost table.
+    """
+
+    rounds: int = 0
+    round_tokens: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    loosened: Counter[Provenance] = field(default_factory=Counter)
+    bonus_tokens: int = 0
+    round_seconds: float = 0.0
+    off_seconds: float = 0.0
+    preemptions: int = 0
+    cached_prompt_tokens: int = 0
+
+    @property
+    def mean_accepted_length(self) -> float | None:
+        """Tokens delivered per verification round (tau); None before the first."""
+        return self.round_tokens / self.rounds if self.rounds else None
+
+    @property
+    def estimated_speedup(self) -> float | None:
+        return self.off_seconds / self.round_seconds if self.round_seconds > 0 else None
+
+
+class Sequence:
+    """A request being generated.
+
+    tokens: prompt and output. blocks: its block table, block i holding positions
+    [i * block_size, (i + 1) * block_size). target_tokens / draft_tokens: the watermarks, how many
+    leading tokens have valid KV in the target's / the draft's cache; always < len(tokens) for the
+    target while running, since the newest token is only fed in the next round. block_hashes: chained
+    hashes of its leading full blocks that are registered in the prefix cache.
+    """
+
+    def __init__(self, request: GenerationRequest, stop: StopCondition | None = None) -> None:
+        self.request = request
+        self.stop = stop
+        self.state = SequenceState.WAITING
+        self.finish_reason: FinishReason | None = None
+        self.tokens: list[int] = list(request.prompt)
+        self.prompt_len = len(request.prompt)
+        self.blocks: list[int] = []
+        self.block_hashes: list[bytes] = []
+        self.target_tokens = 0
+        self.draft_tokens = 0
+        self.counters = Counters()
+        # Penalties need counts of what is out and the set of prompt tokens; kept only where asked for.
+        self.output_counts: Counter[int] = Counter()
+        self.prompt_set: frozenset[int] = (
+            frozenset(request.prompt) if request.sampling.repetition_penalty != 1.0 else frozenset()
+        )
+
+    @property
+    def output_len(self) -> int:
+        return len(self.tokens) - self.prompt_len
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[self.prompt_len :]
+
+    @property
+    def pending(self) -> int:
+        """Known tokens whose KV the target still lacks; 1 while decoding, more during prefill."""
+        return len(self.tokens) - self.target_tokens
+
+    @property
+    def finished(self) -> bool:
+        return self.state is SequenceState.FINISHED
+
+    def commit(self, tokens: Iterable[CommittedToken]) -> list[CommittedToken]:
+        """Append verified tokens until one ends the answer; return those delivered."""
+        delivered: list[CommittedToken] = []
+        counters, count_output = self.counters, self.request.sampling.has_penalties
+        for token in tokens:
+            delivered.append(token)
+            self.tokens.append(token.token_id)
+            if count_output:
+                self.output_counts[token.token_id] += 1
+            if token.provenance.drafted:
+                counters.accepted_tokens += 1
+                if token.provenance.loosened:
+                    counters.loosened[token.provenance] += 1
+            elif token.provenance is Provenance.BONUS:
+                counters.bonus_tokens += 1
+            if self._ends_with(token.token_id):
+                break
+        return delivered
+
+    def _ends_with(self, token_id: int) -> bool:
+        # The stop condition sees every token, also an early one that min_tokens keeps from ending.
+        stopped = self.stop is not None and self.stop.push(token_id)
+        may_stop = self.output_len >= self.request.sampling.min_tokens
+        if may_stop and (stopped or token_id in self.request.end_token_ids):
+            self.finish(FinishReason.STOP)
+        elif self.output_len >= self.request.max_tokens:
+            self.finish(FinishReason.LENGTH)
+        return self.finished
+
+    def finish(self, reason: FinishReason) -> None:
+        if not self.finished:
+            self.state = SequenceState.FINISHED
+            self.finish_reason = reason

@@ -1,0 +1,1 @@
+"""Decide which disagreements of a draft block are acceptable: pure functions of its evidence."""

@@ -1,0 +1,1 @@
+"""Decides who runs in the next round; asyncio, never logits."""

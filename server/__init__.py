@@ -1,0 +1,1 @@
+"""HTTP, text and people: the OpenAI-compatible face of the engine."""
