@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from core.ngram_index import NgramIndex
 from core.provenance import FinishReason, Provenance
 from core.sampling_params import SamplingParams
 from core.verifiers.params import VerifierParams
@@ -121,6 +122,7 @@ class Sequence:
         self.target_tokens = 0
         self.draft_tokens = 0
         self.counters = Counters()
+        self.ngrams: NgramIndex | None = None  # built by the first lookup, grows with verified tokens
         # Penalties need counts of what is out and the set of prompt tokens; kept only where asked for.
         self.output_counts: Counter[int] = Counter()
         self.prompt_set: frozenset[int] = (

@@ -1,0 +1,205 @@
+"""One speculative round: draft -> one target forward -> evidence -> verify -> commit.
+
+The page to read first. A round takes any mix of sequences: prompts being prefilled in chunks, plain
+decoding, and draft blocks of any length under any verifier; the target runs once for all of them.
+
+Worked example, K = 3. The sequence knows tokens t0 .. t9 and the target has KV for 9 of them.
+
+    fed rows       t9   d0   d1   d2
+    row's choice   c0   c1   c2   c3      what the target takes after t9, after d0, ...
+    d0 = c0, d1 = c1, d2 != c2 and the verifier does not loosen it
+    delivered      d0   d1   c2           accepted length n = 2, then the correction
+    watermark      9 + 1 + 2 = 12         t0 .. t9 d0 d1 are valid; d2's KV is dead, c2 is fed next round
+
+Rolling back is nothing but that watermark: dead KV is simply overwritten by the next round.
+"""
+
+from dataclasses import dataclass
+from time import perf_counter
+
+from core.drafters.base import DraftJob
+from core.drafters.model import draft_with_model, feed_prompt
+from core.drafters.prompt_lookup import PromptLookupDrafter
+from core.evidence import Evidence, RowLogprobs, VerifyBlock, gather_evidence
+from core.layout import RaggedLayout, Segment
+from core.noise import NoiseCache
+from core.runtime import Runtime
+from core.sequence import CommittedToken, Sequence, TokenLogprobs
+from core.verifiers.registry import accepted_length, loosen, resolve_block
+
+
+@dataclass(frozen=True, slots=True)
+class RoundItem:
+    """A sequence's share of a round. Its block table must hold target_tokens + num_tokens + num_drafts positions.
+
+    num_tokens: known tokens to feed, 1 .. sequence.pending; fewer than pending is a prefill chunk
+    with more to come, which yields no token. num_drafts: at most so many drafts.
+    """
+
+    sequence: Sequence
+    num_tokens: int
+    num_drafts: int = 0
+
+    @property
+    def yields(self) -> bool:
+        return self.num_tokens == self.sequence.pending
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    items: tuple[RoundItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """What a round gave one sequence: the delivered tokens and how many drafts were checked for them."""
+
+    sequence: Sequence
+    tokens: tuple[CommittedToken, ...]
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """The round's items in plan order, and its wall time in seconds by phase.
+
+    decoding: how many of them decoded (delivered a token that was not their first).
+    """
+
+    items: tuple[ItemResult, ...]
+    draft_seconds: float
+    forward_seconds: float
+    evidence_seconds: float
+    commit_seconds: float
+    decoding: int
+
+    @property
+    def host_seconds(self) -> float:
+        return self.evidence_seconds + self.commit_seconds
+
+    @property
+    def seconds(self) -> float:
+        return self.draft_seconds + self.forward_seconds + self.host_seconds
+
+
+def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
+    """Run one round; the only caller of the target's forward. Mutates the plan's sequences and the pool."""
+    began = perf_counter()
+    noise = NoiseCache()
+    jobs = _draft(plan, runtime, noise)
+    drafted = perf_counter()
+    layout = _lay_out(plan, jobs, runtime.pool.block_size)
+    logits = runtime.target.forward(layout)
+    forwarded = perf_counter()
+    blocks = [
+        VerifyBlock(sequence=item.sequence, first_row=first_row, drafts=job.drafts)
+        for item, job, first_row in zip(plan.items, jobs, layout.logit_starts[:-1], strict=True)
+        if item.yields
+    ]
+    evidence = iter(gather_evidence(logits, blocks, runtime.control_ids, noise))
+    gathered = perf_counter()
+    decoding = [item.sequence for item in plan.items if item.yields and item.sequence.output_len > 0]
+    results = tuple(
+        _commit(item, job, next(evidence), runtime) if item.yields else _commit_chunk(item, job, runtime)
+        for item, job in zip(plan.items, jobs, strict=True)
+    )
+    ended = perf_counter()
+    result = RoundResult(
+        items=results,
+        draft_seconds=drafted - began,
+        forward_seconds=forwarded - drafted,
+        evidence_seconds=gathered - forwarded,
+        commit_seconds=ended - gathered,
+        decoding=len(decoding),
+    )
+    _account(result, plan, runtime, decoding)
+    return result
+
+
+def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> list[DraftJob]:
+    """Let each sequence's drafter propose; one job per item, in plan order."""
+    jobs = [DraftJob(item.sequence, item.num_drafts if item.yields else 0) for item in plan.items]
+    with_model: list[tuple[DraftJob, int]] = []
+    chunks: list[tuple[DraftJob, int]] = []
+    by_lookup: list[DraftJob] = []
+    for item, job in zip(plan.items, jobs, strict=True):
+        drafter = item.sequence.request.drafter
+        if drafter in ("model", "multilevel"):
+            if job.limit > 0:
+                with_model.append((job, runtime.guess_tokens if drafter == "multilevel" else 0))
+            elif not item.yields:
+                # Keep the draft in step with a long prompt, so that its first drafting round is short.
+                chunks.append((job, item.sequence.target_tokens + item.num_tokens))
+        elif drafter == "prompt_lookup" and job.limit > 0:
+            by_lookup.append(job)
+    if runtime.draft is not None:
+        feed_prompt(runtime.draft, runtime.pool, chunks)
+        draft_with_model(runtime.draft, runtime.pool, with_model, noise, runtime.max_ngram)
+    PromptLookupDrafter(runtime.max_ngram).draft(by_lookup, noise)
+    return jobs
+
+
+def _lay_out(plan: RoundPlan, jobs: list[DraftJob], block_size: int) -> RaggedLayout:
+    segments = []
+    for item, job in zip(plan.items, jobs, strict=True):
+        sequence, begin = item.sequence, item.sequence.target_tokens
+        tokens = sequence.tokens[begin : begin + item.num_tokens] + job.drafts
+        num_logits = 1 + len(job.drafts) if item.yields else 0
+        segments.append(Segment(tuple(tokens), begin, tuple(sequence.blocks), num_logits))
+    return RaggedLayout.build(segments, block_size)
+
+
+def _commit(item: RoundItem, job: DraftJob, evidence: Evidence, runtime: Runtime) -> ItemResult:
+    """Verify one sequence's block and make its verdict final."""
+    sequence = item.sequence
+    known, first_token = len(sequence.tokens), sequence.output_len == 0
+    loosened = loosen(evidence, sequence.request.verifier, runtime.memory.snapshot(_proposer(sequence)))
+    accepted = accepted_length(evidence, loosened)
+    tokens = [
+        CommittedToken(token_id, provenance, _logprobs(evidence.logprobs, j, accepted))
+        for j, (token_id, provenance) in enumerate(resolve_block(evidence, loosened))
+    ]
+    delivered = sequence.commit(tokens)
+    valid = min(known + accepted, len(sequence.tokens))
+    runtime.pool.commit_tokens(sequence, valid, min(job.fed, valid))
+    if not first_token:
+        sequence.counters.rounds += 1
+        sequence.counters.round_tokens += len(delivered)
+    sequence.counters.draft_tokens += len(job.drafts)
+    return ItemResult(sequence, tuple(delivered), len(job.drafts), min(accepted, len(delivered)))
+
+
+def _commit_chunk(item: RoundItem, job: DraftJob, runtime: Runtime) -> ItemResult:
+    sequence = item.sequence
+    runtime.pool.commit_tokens(sequence, sequence.target_tokens + item.num_tokens, job.fed)
+    return ItemResult(sequence, (), 0, 0)
+
+
+def _logprobs(rows: list[RowLogprobs] | None, j: int, accepted: int) -> TokenLogprobs | None:
+    """Of row j: the drafted token's below the accepted length, the target's own choice at it."""
+    if rows is None:
+        return None
+    row = rows[j]
+    logprob = row.draft if j < accepted else row.choice
+    assert logprob is not None  # a row below the accepted length has a draft
+    return TokenLogprobs(logprob, row.top)
+
+
+def _proposer(sequence: Sequence) -> str:
+    """The correction memory's key: multilevel drafts are the draft model's own tokens."""
+    return "prompt_lookup" if sequence.request.drafter == "prompt_lookup" else "model"
+
+
+def _account(result: RoundResult, plan: RoundPlan, runtime: Runtime, decoding: list[Sequence]) -> None:
+    """Charge the round's time to the sequences that decoded in it, and learn what a plain step costs."""
+    size = len(decoding)
+    if size == len(plan.items) and not any(item.drafted for item in result.items):
+        runtime.cost.record(size, result.forward_seconds + result.host_seconds)
+    off_step = runtime.cost.off_step(size)
+    if off_step is None:
+        return  # nothing measured yet, so no speedup can be claimed
+    delivered = {id(item.sequence): len(item.tokens) for item in result.items}
+    for sequence in decoding:
+        sequence.counters.round_seconds += result.seconds
+        sequence.counters.off_seconds += off_step * delivered[id(sequence)]

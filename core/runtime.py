@@ -1,0 +1,42 @@
+"""Runtime: everything a round computes with. One per process, handed down, never global."""
+
+from dataclasses import dataclass, field
+
+from core.correction_memory import CorrectionMemory
+from core.cost_table import CostTable
+from core.models.kv_cache import BlockPool
+from core.models.runner import ModelRunner
+
+DRAFTERS = ("model", "prompt_lookup", "multilevel")
+
+
+@dataclass(slots=True)
+class Runtime:
+    """Models, KV blocks, correction memory and measured costs.
+
+    target and draft share one block pool: the same block ids index both sets of KV tensors.
+    control_ids: tokens that structure text rather than being it (EOS, turn markers, tool markers);
+    no position that involves one is ever loosened. guess_tokens: longest prompt-lookup guess that
+    multilevel drafting gives the draft model in one turn. max_ngram: longest suffix looked up.
+    """
+
+    target: ModelRunner
+    pool: BlockPool
+    draft: ModelRunner | None = None
+    control_ids: frozenset[int] = frozenset()
+    memory: CorrectionMemory = field(default_factory=CorrectionMemory)
+    cost: CostTable = field(default_factory=CostTable)
+    guess_tokens: int = 6
+    max_ngram: int = 4
+
+    def available_drafters(self) -> tuple[str, ...]:
+        return DRAFTERS if self.draft is not None else ("prompt_lookup",)
+
+    def resolve_drafter(self, name: str) -> str:
+        """Turn `auto` into a concrete drafter. ValueError if this runtime lacks the one named."""
+        if name == "auto":
+            return "multilevel" if self.draft is not None else "prompt_lookup"
+        if name not in self.available_drafters():
+            reason = "no draft model is loaded" if name in DRAFTERS else "unknown drafter"
+            raise ValueError(f"{reason}: {name!r}; available: auto, {', '.join(self.available_drafters())}")
+        return name
