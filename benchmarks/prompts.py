@@ -1,6 +1,6 @@
 """Prompts for the benchmarks: public data sets, fetched on first use and checked, never shipped.
 
-A folder named by SLIPSTREAM_BENCH_DATA (default: bench-data in Slipstream's cache) may already hold the
+A folder named by BENCH_DATA_DIR (default: bench-data in Slipstream's cache) may already hold the
 files; otherwise they are downloaded from their publishers' repositories.
 """
 
@@ -35,7 +35,7 @@ SPEC_BENCH = DataFile(
 
 
 def data_folder() -> Path:
-    named = os.environ.get("SLIPSTREAM_BENCH_DATA")
+    named = os.environ.get("BENCH_DATA_DIR")
     return Path(named) if named else Path.home() / ".cache" / "slipstream" / "bench-data"
 
 

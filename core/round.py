@@ -154,7 +154,7 @@ def _commit(item: RoundItem, job: DraftJob, evidence: Evidence, runtime: Runtime
     """Verify one sequence's block and make its verdict final."""
     sequence = item.sequence
     known, first_token = len(sequence.tokens), sequence.output_len == 0
-    loosened = loosen(evidence, sequence.request.verifier, runtime.memory.snapshot(_proposer(sequence)))
+    loosened = loosen(evidence, sequence.request.verifier, runtime.memory.snapshot(sequence.request.drafter))
     accepted = accepted_length(evidence, loosened)
     tokens = [
         CommittedToken(token_id, provenance, _logprobs(evidence.logprobs, j, accepted))
@@ -184,11 +184,6 @@ def _logprobs(rows: list[RowLogprobs] | None, j: int, accepted: int) -> TokenLog
     logprob = row.draft if j < accepted else row.choice
     assert logprob is not None  # a row below the accepted length has a draft
     return TokenLogprobs(logprob, row.top)
-
-
-def _proposer(sequence: Sequence) -> str:
-    """The correction memory's key: multilevel drafts are the draft model's own tokens."""
-    return "prompt_lookup" if sequence.request.drafter == "prompt_lookup" else "model"
 
 
 def _account(result: RoundResult, plan: RoundPlan, runtime: Runtime, decoding: list[Sequence]) -> None:

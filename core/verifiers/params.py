@@ -24,7 +24,9 @@ class StrictParams(_Params):
 class _EntropyWindow(_Params):
     """FLy (ICLR 2026): loosen where the target is undecided and the next `window` drafts agree."""
 
-    entropy_threshold: float = Field(0.3, ge=0.0, description="theta, in nats; the gate opens at or above it")
+    entropy_threshold: float = Field(
+        0.3, ge=0.0, le=10.0, description="theta, in nats; the gate opens at or above it, above ln 3 it never does"
+    )
     window: int = Field(6, ge=0, le=64, description="W, drafts behind a mismatch that must all agree")
     entropy: Literal["top3", "full"] = Field(
         "top3", description="top3: -sum p ln p over the 3 likeliest tokens; full: H / ln|V|, for study"
@@ -35,7 +37,7 @@ class _MemoryGap(_Params):
     """CSD (ACL 2026): loosen where memory knows the pair and the logits are close."""
 
     frequency_threshold: float = Field(
-        6, gt=0, description="lambda: how often the memory must have seen the pair; absolute count"
+        6, gt=0, le=1e9, description="lambda: how often the memory must have seen the pair; absolute count"
     )
     frequency_unit: Literal["count", "per_million"] = Field(
         "count", description="per_million: lambda counts occurrences per million calibrated tokens"
@@ -61,7 +63,7 @@ class LossyParams(_Params):
     """Lenience (Leviathan et al. 2023, as CSD's tables use it): a logit-gap gate alone."""
 
     type: Literal["lossy"] = "lossy"
-    threshold: float = Field(0.6, gt=0.0, le=1.0)
+    threshold: float = Field(0.6, gt=0.0, le=1.0, description="the draft's logit may lie ln(threshold) below the best")
 
 
 VerifierParams = Annotated[

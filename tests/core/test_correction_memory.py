@@ -260,7 +260,7 @@ def test_a_missing_file_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04", b"\x93NUMPY\x01\x00", b"\x80\x04}.", b"{}"])
 def test_foreign_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "memory").write_bytes(content)
-    with pytest.raises(MemoryFileError):
+    with pytest.raises(MemoryFileError, match=str(tmp_path)):
         CorrectionMemory.load(tmp_path / "memory")
 
 
@@ -287,11 +287,10 @@ def test_a_damaged_byte_is_noticed_or_harmless(tmp_path: Path, where: float, fli
     path.write_bytes(content)
     try:
         loaded = CorrectionMemory.load(path)
-    except MemoryFileError as error:
-        assert str(path) in str(error)
-    else:
-        assert contents(loaded.snapshot("model")) == SMALL
-        assert (loaded.target, loaded.draft, loaded.created) == ("T", "D", memory.created)
+    except MemoryFileError:
+        return
+    assert contents(loaded.snapshot("model")) == SMALL
+    assert (loaded.target, loaded.draft, loaded.created) == ("T", "D", memory.created)
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:

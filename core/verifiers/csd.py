@@ -1,0 +1,39 @@
+"""csd: loosen where the memory knows the pair and the target's logits nearly tie.
+
+CSD (ACL 2026), "calibrated speculative decoding". The memory says that the target has rejected this
+token for that one again and again; the gap says that here, in this context, it hardly prefers its own.
+Either alone costs accuracy. Every position stands for itself: the rows behind a rescued token are
+already conditioned on it.
+"""
+
+import math
+
+from core.correction_memory import MemorySnapshot
+from core.evidence import Evidence
+from core.provenance import Provenance
+from core.verifiers.params import CsdParams, HybridParams
+
+
+def loosen(evidence: Evidence, params: CsdParams | HybridParams, memory: MemorySnapshot) -> list[Provenance | None]:
+    """Per draft CALIBRATED or None: gap[j] >= ln(tau) and the memory holds (d[j], choice[j]) lambda times."""
+    draft, choice, gap, protected = evidence.draft, evidence.choice, evidence.gap, evidence.protected
+    floor = math.log(params.ratio)
+    least = least_count(params, memory.calibrated_tokens)
+    loosened: list[Provenance | None] = [None] * len(draft)
+    for j, native in enumerate(evidence.native):
+        # The look-up comes last: it is the dearest of the four tests, and the gate spares most of them.
+        if native or protected[j] or not gap[j] >= floor or memory.count(draft[j], choice[j]) < least:
+            continue
+        loosened[j] = Provenance.CALIBRATED
+    return loosened
+
+
+def least_count(params: CsdParams | HybridParams, calibrated_tokens: int) -> float:
+    """Occurrences a pair needs; never below 1, so that a pair the memory lacks is never rescued.
+
+    Example: 6 per million over a table of 2.5 million calibrated tokens asks for 15.
+    """
+    least = params.frequency_threshold
+    if params.frequency_unit == "per_million":
+        least *= calibrated_tokens / 1e6
+    return max(1.0, least)

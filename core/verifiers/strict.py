@@ -1,0 +1,11 @@
+"""strict: a draft is accepted only where it is the target's own choice, so nothing is loosened."""
+
+from core.correction_memory import MemorySnapshot
+from core.evidence import Evidence
+from core.provenance import Provenance
+from core.verifiers.params import OffParams, StrictParams
+
+
+def loosen(evidence: Evidence, params: StrictParams | OffParams, memory: MemorySnapshot) -> list[Provenance | None]:
+    """K times None. Also serves `off`, which drafts nothing and so has K = 0."""
+    return [None] * len(evidence.draft)
