@@ -1,0 +1,89 @@
+"""Loosely speculative decoding the slow obvious way: greedy, whole forwards, no cache, no batch.
+
+Written from ALGORITHMS 1 and 2 alone, on transformers' own forward, to be compared with the engine.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from transformers import PreTrainedModel
+
+from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, StrictParams, VerifierParams
+
+Pairs = Mapping[tuple[int, int], int]
+
+
+def plain_logits(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
+    """float64 [len(tokens), vocab] by transformers' own attention, whatever the runner made of the model."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        with torch.no_grad():
+            return model(torch.tensor([tokens]), use_cache=False).logits[0].double()
+    finally:
+        model.set_attn_implementation(before)
+
+
+def decode(
+    target: PreTrainedModel,
+    draft: PreTrainedModel,
+    prompt: list[int],
+    verifier: VerifierParams,
+    k: int,
+    max_tokens: int,
+    pairs: Pairs,
+    protected: Callable[[int, int], bool],
+) -> tuple[list[int], list[str]]:
+    """Output tokens and the provenance of each. protected: of (draft, choice). Nothing ends the answer early."""
+    tokens = [*prompt, int(plain_logits(target, prompt)[-1].argmax())]
+    origin = ["target"]
+    while len(origin) < max_tokens:
+        drafts: list[int] = []
+        for _ in range(k):
+            drafts.append(int(plain_logits(draft, tokens + drafts)[-1].argmax()))
+        rows = plain_logits(target, tokens + drafts)[-k - 1 :]
+        choices = [int(row.argmax()) for row in rows]
+        taken = 0
+        while taken < k:
+            how = accept(taken, drafts, choices, rows, verifier, pairs, protected)
+            if how is None:
+                break
+            tokens.append(drafts[taken])
+            origin.append(how)
+            taken += 1
+        tokens.append(choices[taken])
+        origin.append("bonus" if taken == k else "correction")
+    return tokens[len(prompt) :][:max_tokens], origin[:max_tokens]
+
+
+def accept(
+    j: int,
+    drafts: list[int],
+    choices: list[int],
+    rows: torch.Tensor,
+    verifier: VerifierParams,
+    pairs: Pairs,
+    protected: Callable[[int, int], bool],
+) -> str | None:
+    """How draft j is accepted, or None."""
+    if drafts[j] == choices[j]:
+        return "native"
+    if isinstance(verifier, StrictParams) or protected(drafts[j], choices[j]):
+        return None
+    row, k = rows[j], len(drafts)
+    gap = float(row[drafts[j]] - row.max())
+    if isinstance(verifier, FlyParams | HybridParams):
+        top = torch.softmax(row, 0).topk(3).values.tolist()
+        entropy = -sum(p * math.log(p) for p in top)
+        behind = range(j + 1, j + verifier.window + 1)
+        agrees = j + verifier.window <= k - 1 and all(drafts[i] == choices[i] for i in behind)
+        if entropy >= verifier.entropy_threshold and agrees:
+            return "deferred"
+    if isinstance(verifier, CsdParams | HybridParams):
+        known = pairs.get((drafts[j], choices[j]), 0) >= verifier.frequency_threshold
+        if known and gap >= math.log(verifier.ratio):
+            return "calibrated"
+    if isinstance(verifier, LossyParams) and gap >= math.log(verifier.threshold):
+        return "lenient"
+    return None
