@@ -1,0 +1,152 @@
+"""Evidence: the facts about a round's target rows, gathered once for the whole batch.
+
+A verifier decides on facts, not on tensors: which token the target itself takes in each row, whether
+the draft is that token, and, where a loose verifier could loosen the row, how undecided the target is
+there (entropy), how close the draft's logit comes (gap), and whether the request forbids loosening it
+(protected). Everything about a row is a function of the row and its request.
+
+Only rows that a loose verifier might loosen are judged, the mismatches of its requests. On CUDA, where
+asking which these are would cost a second copy from the device, all its draft rows are judged and the
+others' figures dropped: one copy, and the same evidence.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from core.filters import block_maxima, prunes
+from core.judging import judge
+from core.logprobs import RowLogprobs, pack_logprobs, unpack_logprobs
+from core.noise import NoiseCache
+from core.penalties import RowGroup, edits
+from core.sampling import choose
+from core.sequence import Sequence
+from core.verifiers.params import OffParams, StrictParams
+
+__all__ = ["Evidence", "RowLogprobs", "VerifyBlock", "gather_evidence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One sequence's block of K drafts, on the host. Row j predicts the token that draft[j] claims.
+
+    draft [K]; choice [K + 1]: what the target takes, the last one being the bonus; native [K]: whether
+    they agree. Of the mismatches of a loose request's block: entropy [K], in nats (fly and hybrid; the
+    sum over the 3 likeliest tokens of -p ln p, not renormalised, or with `full` H / ln V); gap [K]:
+    the draft's logit less the row's best, before temperature; protected [K]: may not be loosened. In
+    all other rows entropy and gap are NaN and protected is True: what was not judged is not loosened.
+    logprobs [K + 1]: only if the request asks.
+    """
+
+    draft: list[int]
+    choice: list[int]
+    native: list[bool]
+    entropy: list[float]
+    gap: list[float]
+    protected: list[bool]
+    logprobs: list[RowLogprobs] | None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyBlock:
+    """One sequence's rows of the target's logits: first_row .. first_row + len(drafts)."""
+
+    sequence: Sequence
+    first_row: int
+    drafts: list[int]
+
+
+def gather_evidence(
+    logits: Tensor, blocks: list[VerifyBlock], control_ids: frozenset[int], noise: NoiseCache
+) -> list[Evidence]:
+    """Evidence of every block, in order.
+
+    logits: the target's, float32 [R, V], contiguous; edited in place (`choose`). control_ids: the
+    model's control tokens, which are never loosened. noise: this round's, shared with the drafters.
+    """
+    groups = [RowGroup(b.sequence, b.first_row, b.drafts, len(b.drafts) + 1) for b in blocks]
+    # Log-probabilities are of the rows as the model gave them: rows about to be edited are kept aside.
+    raw = [(logits[g.rows].clone() if edits(g) else logits[g.rows]) if _wants_logprobs(g) else None for g in groups]
+    tokens = choose(logits, groups, noise).tokens
+    wanted = [_rows_to_judge(group, tokens) for group in groups]
+
+    tables = [tokens.double().unsqueeze(1)]
+    for group, rows, indices in zip(groups, raw, wanted, strict=True):
+        if indices:
+            tables.append(_judge_block(logits, group, indices))
+        if rows is not None:
+            num_top = group.sequence.request.sampling.logprobs or 0
+            tables.append(pack_logprobs(rows, group.drafts, tokens[group.rows], num_top))
+    host = _copy_to_host(tables)
+
+    choices = [int(token) for [token] in next(host)]
+    evidence = []
+    for group, rows, indices in zip(groups, raw, wanted, strict=True):
+        facts = dict(zip(indices, next(host), strict=True)) if indices else {}
+        logprobs = None if rows is None else unpack_logprobs(next(host))
+        evidence.append(_assemble(group, choices[group.rows], facts, control_ids, logprobs))
+    return evidence
+
+
+def _wants_logprobs(group: RowGroup) -> bool:
+    return group.sequence.request.sampling.logprobs is not None
+
+
+def _rows_to_judge(group: RowGroup, tokens: Tensor) -> list[int]:
+    """Indices into the block's drafts."""
+    if isinstance(group.sequence.request.verifier, OffParams | StrictParams):
+        return []
+    if not prunes(tokens):
+        return list(range(len(group.drafts)))
+    taken = tokens[group.rows].tolist()
+    return [index for index, draft in enumerate(group.drafts) if draft != taken[index]]
+
+
+def _judge_block(logits: Tensor, group: RowGroup, indices: list[int]) -> Tensor:
+    """`judge` of some rows of a block, float64 [len(indices), 3]."""
+    request, drafts = group.sequence.request, torch.tensor(group.drafts, dtype=torch.int64, device=logits.device)
+    if not prunes(logits):
+        return judge(logits[group.rows][:-1], None, drafts, request)
+    judged = []
+    for index in indices:
+        row = logits[group.start + index].unsqueeze(0)
+        judged.append(judge(row, block_maxima(row), drafts[index : index + 1], request))
+    return torch.cat(judged)
+
+
+def _copy_to_host(tables: list[Tensor]) -> Iterator[list[list[float]]]:
+    """Float64 tables [rows, columns] as nested lists, in order, by a single copy from the device."""
+    numbers = iter(torch.cat([table.flatten() for table in tables]).tolist())
+    for table in tables:
+        rows, columns = table.shape
+        yield [list(islice(numbers, columns)) for _ in range(rows)]
+
+
+def _assemble(
+    group: RowGroup,
+    choice: list[int],
+    facts: dict[int, list[float]],
+    control_ids: frozenset[int],
+    logprobs: list[RowLogprobs] | None,
+) -> Evidence:
+    draft, request = group.drafts, group.sequence.request
+    native = [d == c for d, c in zip(draft, choice, strict=False)]
+    entropy, gap, protected = [math.nan] * len(draft), [math.nan] * len(draft), [True] * len(draft)
+    untouchable = request.end_token_ids | control_ids
+    for index, (row_entropy, row_gap, survives) in facts.items():
+        if native[index]:
+            continue
+        entropy[index], gap[index] = row_entropy, row_gap
+        protected[index] = (
+            draft[index] in untouchable
+            or choice[index] in untouchable
+            or not row_gap > -math.inf  # masked; NaN from a broken row is no licence either
+            or not survives
+            or request.sampling.logit_bias.get(draft[index], 0.0) < 0.0
+            or group.sequence.output_len + index < request.strict_prefix
+        )
+    return Evidence(draft, choice, native, entropy, gap, protected, logprobs)

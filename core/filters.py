@@ -1,0 +1,178 @@
+"""Ranking a row's tokens, and which of them top-k, top-p and min-p let through.
+
+All three filters keep the best tokens of a row, so with the tokens ranked (highest logit first, ties by
+lowest id) what survives is a prefix, and a filter is a number: how many are kept. The filters act in
+the order temperature, top-k, top-p (over what top-k left, renormalised), min-p (relative to the best).
+
+On the CPU a row is never sorted as a whole if that can be helped. `block_maxima` reads it once, the
+maximum of every 64 ids; the 3 (or 50, or 64) best blocks contain the 3 best tokens, so everything else
+looks at a few hundred numbers. Where that does not suffice for top-p, a histogram of the row's mass
+tells how deep to go. Elsewhere a stable sort of whole rows needs no word with the host.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.noise import BLOCK
+from core.sampling_params import SamplingParams
+
+_FIRST_LOOK = 64
+_BINS_PER_NAT, _NUM_BINS = 8, 1024
+_ULPS = 1e-9  # more than sums of a row in another order can differ by
+_LANE = torch.arange(BLOCK)
+
+
+def prunes(logits: Tensor) -> bool:
+    """Whether to look at few tokens row by row, asking which, or at all of them together, asking nothing."""
+    return not logits.is_cuda
+
+
+def block_maxima(logits: Tensor) -> Tensor:
+    """The maximum of every 64 consecutive columns, the last block perhaps short: [..., ceil(V / 64)]."""
+    vocab = logits.shape[-1]
+    whole = vocab // BLOCK
+    maxima = logits[..., : whole * BLOCK].view(*logits.shape[:-1], whole, BLOCK).amax(-1)
+    if vocab % BLOCK:
+        maxima = torch.cat([maxima, logits[..., whole * BLOCK :].amax(-1, keepdim=True)], -1)
+    return maxima
+
+
+def block_columns(blocks: Tensor, vocab: int) -> Tensor:
+    """The token ids of each of the given blocks, int64 [b, 64]; a short last block repeats the last id."""
+    return (blocks.unsqueeze(1) * BLOCK + _LANE.to(blocks.device)).clamp_(max=vocab - 1)
+
+
+def argmax(logits: Tensor, maxima: Tensor | None) -> Tensor:
+    """The best token of every row, ties by lowest id, int64 [R]. With block maxima the row is not read again."""
+    if maxima is None:
+        return logits.argmax(-1)
+    columns = block_columns(maxima.argmax(-1), logits.shape[1])
+    inside = logits.gather(1, columns).argmax(-1, keepdim=True)
+    return columns.gather(1, inside).squeeze(1)
+
+
+def leaders(row: Tensor, maxima: Tensor, at_least: int) -> tuple[Tensor, Tensor]:
+    """Ids and logits of the row's best tokens, ranked: at_least of them (or all there are), and with the
+    last one everything that equals it."""
+    if at_least >= len(maxima):
+        values, ids = row.sort(descending=True, stable=True)
+        return ids, values
+    floor = maxima.topk(at_least).values[-1]
+    # "not below" rather than "at or above": a row of NaN then comes out whole instead of empty.
+    ids = ((maxima < floor).logical_not_().nonzero() * BLOCK + _LANE).flatten()
+    ids = ids[ids < len(row)]
+    ids = ids[(row[ids] < floor).logical_not_()]
+    return _ranked(ids, row[ids])
+
+
+def _ranked(ids: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    values, order = values.sort(descending=True, stable=True)  # ids ascend, so stable ranks ties by id
+    return ids[order], values
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """What the filters leave of n rows, in one padded table; a row's survivors are its first `kept` entries.
+
+    ids: int64 [n, M]. scaled: (logit - the row's maximum) / temperature, float64 [n, M], at most 0.
+    kept: int64 [n], at least 1.
+    """
+
+    ids: Tensor
+    scaled: Tensor
+    kept: Tensor
+
+    @property
+    def alive(self) -> Tensor:
+        """Which entries survive, bool [n, M]."""
+        return torch.arange(self.ids.shape[1], device=self.ids.device) < self.kept[:, None]
+
+    def contains(self, token_ids: Tensor) -> Tensor:
+        """Whether each row's token (int64 [n]) survives, bool [n]."""
+        return ((self.ids == token_ids[:, None]) & self.alive).any(-1)
+
+
+def survivors(rows: Tensor, maxima: Tensor | None, params: SamplingParams, temperature: float) -> Survivors:
+    """Survivors of n rows [n, V], or with block maxima [1, V / 64] of the one row on the CPU."""
+    if maxima is None:
+        return _survivors_of_rows(rows, params, temperature)
+    return _survivors_of_row(rows[0], maxima[0], params, temperature)
+
+
+def _survivors_of_rows(logits: Tensor, params: SamplingParams, temperature: float) -> Survivors:
+    """By sorting whole rows; never waits for the device."""
+    values, ids = logits.sort(dim=-1, descending=True, stable=True)
+    scaled = scale(values, values[:, :1].double(), temperature)
+    weights = scaled.exp()
+    return Survivors(ids, scaled, _count_kept(weights, weights.sum(-1), params))
+
+
+def _survivors_of_row(row: Tensor, maxima: Tensor, params: SamplingParams, temperature: float) -> Survivors:
+    """By ranking no more of one row [V] than its filters need."""
+    top = maxima.max().double()
+    ids, values = leaders(row, maxima, params.top_k or _FIRST_LOOK)
+    scaled = scale(values, top, temperature)
+    weights = scaled.exp()
+    total = weights.sum()
+    if not params.top_k and len(ids) < len(row):
+        reaches = params.min_p > 0.0 and bool(weights[-1] < params.min_p)
+        if params.top_p < 1.0 or not reaches:
+            everything = scale(row, top, temperature)
+            mass = everything.exp()
+            total = mass.sum()
+            reaches |= params.top_p < 1.0 and not bool(weights.sum() < params.top_p * total * (1 + _ULPS))
+            if not reaches:
+                ids = _surviving(everything, mass, total, params)
+                return Survivors(ids[None], everything[ids][None], torch.tensor([len(ids)]))
+    kept = _count_kept(weights, total, params)
+    return Survivors(ids[None], scaled[None], kept.reshape(1))
+
+
+def scale(logits: Tensor, top: Tensor, temperature: float | Tensor) -> Tensor:
+    """(logits - top) / temperature in float64. The maximum is taken off first, so that no temperature
+    overflows it; a row of -inf alone stays -inf instead of turning into NaN."""
+    return logits.double().sub_(torch.where(top.isneginf(), 0.0, top)).div_(temperature)
+
+
+def _surviving(scaled: Tensor, mass: Tensor, total: Tensor, params: SamplingParams) -> Tensor:
+    """The ids, ascending, that top-p and min-p leave of a whole row [V], ranking only where top-p cuts.
+
+    A histogram of the mass over the scaled logits tells the bin in which the sum from the top reaches p;
+    better bins survive whole, and of that one the best tokens needed.
+    """
+    keep = torch.ones_like(scaled, dtype=torch.bool)
+    if params.top_p < 1.0:
+        bins = (scaled * -_BINS_PER_NAT).clamp_(max=_NUM_BINS - 1).long()  # bin i: from -i / 8 down to -(i + 1) / 8
+        sums = bins.bincount(mass, _NUM_BINS).cumsum(0)
+        cut = min(int((sums < params.top_p * total).sum()), _NUM_BINS - 1)
+        above = float(sums[cut - 1]) if cut else 0.0
+        inside = (bins == cut).nonzero().flatten()
+        ranked, _ = _ranked(inside, scaled[inside])
+        needed = int((mass[ranked].cumsum(0) + above < params.top_p * total).sum()) + 1
+        keep = bins < cut
+        keep[ranked[:needed]] = True
+    if params.min_p > 0.0:
+        keep &= (mass < params.min_p).logical_not_()
+    return keep.nonzero().flatten()
+
+
+def _count_kept(weights: Tensor, total: Tensor, params: SamplingParams) -> Tensor:
+    """How many of the ranked weights [..., M] survive, int64 [...]; total: the row's whole mass [...]."""
+    if params.top_k:
+        weights = weights[..., : params.top_k]
+        total = weights.sum(-1)
+    kept = torch.full_like(total, weights.shape[-1], dtype=torch.int64)
+    if params.top_p < 1.0:
+        reached_after = (weights.cumsum(-1) < (params.top_p * total).unsqueeze(-1)).sum(-1) + 1
+        kept = torch.minimum(kept, reached_after)
+    if params.min_p > 0.0:
+        kept = torch.minimum(kept, (weights >= params.min_p).sum(-1))
+    return kept.clamp_(min=1)
+
+
+def log_mass(logits: Tensor) -> Tensor:
+    """log-sum-exp of each row less its maximum, [..., V] -> [...]; the same for a row in any company, which
+    torch.logsumexp is not (it splits single rows over threads)."""
+    return logits.log_softmax(-1).amax(-1).neg_()

@@ -1,0 +1,161 @@
+"""The exponential race's noise: E(v), a pure function of (seed, choice index, position, token id).
+
+The token taken at temperature > 0 is argmax of log p(v) - log E(v) with independent E(v) ~ Exp(1): an
+exact sample of p (Gumbel-max, the exponential race), fixed before anybody drafts. E comes from a
+counter-based hash (SplitMix64's finaliser), so nothing has a generator state, and target, draft, any
+batch and any device see the same noise.
+
+The noise is built in two levels, so that a race need not look at the whole vocabulary. Token ids fall
+into blocks of 64. The least E of a block is itself exponential, of rate 64, and sits at a uniformly
+drawn token; the 63 others lie above it by fresh Exp(1) (the exponential has no memory). So
+
+    E(v) = m            if v is its block's holder
+    E(v) = m + e(v)     otherwise,     m = Exp(1) / 64 from the block's hash, e(v) from the token's
+
+is exactly 64 independent Exp(1), and m alone bounds what any token of the block can score. Worked
+example: token 130 lies in block 2 (ids 128..191). Its block's hash gives m = 0.01 and holder 128 + 7;
+130 is not 135, so E(130) = 0.01 + e(130). A vocabulary padded to another size sees the same E.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.sampling_params import SamplingParams
+
+BLOCK = 64
+_BLOCK_BITS = 6
+
+_MASK64 = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_MUL_1 = 0xBF58476D1CE4E5B9
+_MUL_2 = 0x94D049BB133111EB
+_BLOCK_DOMAIN = 0xD1B54A32D192ED03  # keeps the blocks' hashes apart from the tokens'
+
+
+def _signed(value: int) -> int:
+    """The same 64 bits as torch's int64 holds them."""
+    value &= _MASK64
+    return value - (1 << 64) if value >> 63 else value
+
+
+def mix(x: int) -> int:
+    """SplitMix64's finaliser on a 64-bit integer: a bijection whose output bits look independent."""
+    x = ((x ^ (x >> 30)) * _MUL_1) & _MASK64
+    x = ((x ^ (x >> 27)) * _MUL_2) & _MASK64
+    return x ^ (x >> 31)
+
+
+def _mix_(x: Tensor) -> Tensor:
+    """`mix` in place on an int64 tensor. torch's >> drags the sign along, hence the masks; products wrap."""
+    x.bitwise_xor_((x >> 30).bitwise_and_((1 << 34) - 1)).mul_(_signed(_MUL_1))
+    x.bitwise_xor_((x >> 27).bitwise_and_((1 << 37) - 1)).mul_(_signed(_MUL_2))
+    return x.bitwise_xor_((x >> 31).bitwise_and_((1 << 33) - 1))
+
+
+def race_key(params: SamplingParams, position: int) -> int:
+    """64 bits naming the race of one absolute position; each argument is mixed before the next joins it."""
+    key = mix((params.seed + _GOLDEN) & _MASK64)
+    key = mix((key + (params.choice_index + 1) * _GOLDEN) & _MASK64)
+    return mix((key + (position + 1) * _GOLDEN) & _MASK64)
+
+
+def _hash(keys: Tensor, ids: Tensor) -> Tensor:
+    """The hash of ids [..., m] under keys [n, 1], int64 [n, m]."""
+    return _mix_((ids + 1).mul_(_signed(_GOLDEN)) + keys)
+
+
+def _exponential(bits: Tensor) -> Tensor:
+    """Exp(1) in float64 from each hash's upper 52 bits: u = (k + 0.5) / 2^52 lies strictly inside (0, 1),
+    so the variate is at least 1.1e-16 and at most 36.8."""
+    uniform = (bits >> 12).bitwise_and_((1 << 52) - 1).double().add_(0.5).mul_(2.0**-52)
+    return uniform.log_().neg_()
+
+
+Race = tuple[SamplingParams, int]
+"""What names a race: whose (seed and choice index) and the absolute position it decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaceNoise:
+    """The noise of n races by blocks of token ids, all tensors on one device.
+
+    keys: int64 [n, 1], from which each token's own variate follows. Per block, [n, blocks]: minimum, its
+    least E, float64; holder, the token id that has it, int64; bound, -log(minimum), float64, which no
+    token of the block exceeds.
+    """
+
+    keys: Tensor
+    minimum: Tensor
+    holder: Tensor
+    bound: Tensor
+
+    @classmethod
+    def draw(cls, races: Sequence[Race], count: int, device: torch.device) -> "RaceNoise":
+        """Draw the first `count` blocks of each race."""
+        names = [race_key(params, position) for params, position in races]
+        pairs = [[_signed(name), _signed(mix(name ^ _BLOCK_DOMAIN))] for name in names]
+        keys, block_keys = torch.tensor(pairs, dtype=torch.int64, device=device).unsqueeze(-1).unbind(1)
+        blocks = torch.arange(count, device=device)
+        bits = _hash(block_keys, blocks)
+        minimum = _exponential(bits).div_(BLOCK)
+        # The variate uses the upper 52 bits, the holder the lower 6: disjoint, hence independent.
+        holder = bits.bitwise_and_(BLOCK - 1).add_(blocks * BLOCK)
+        return cls(keys, minimum, holder, minimum.log().neg_())
+
+    def neg_log_exponential(self, lines: Tensor, ids: Tensor) -> Tensor:
+        """-log E(v) in float64 [s, m], of token ids int64 [s, m] (or [1, m]) in the races `lines`, int64 [s]."""
+        above = _exponential(_hash(self.keys[lines], ids))
+        line, block = lines.unsqueeze(1), ids >> _BLOCK_BITS
+        above.masked_fill_(ids == self.holder[line, block], 0.0)
+        return above.add_(self.minimum[line, block]).log_().neg_()
+
+    def narrowed(self, count: int) -> "RaceNoise":
+        return RaceNoise(self.keys, self.minimum[:, :count], self.holder[:, :count], self.bound[:, :count])
+
+    @staticmethod
+    def joined(parts: Sequence["RaceNoise"]) -> "RaceNoise":
+        return RaceNoise(
+            torch.cat([part.keys for part in parts]),
+            torch.cat([part.minimum for part in parts]),
+            torch.cat([part.holder for part in parts]),
+            torch.cat([part.bound for part in parts]),
+        )
+
+    def split(self) -> list["RaceNoise"]:
+        """One per race, views."""
+        rows = [slice(index, index + 1) for index in range(len(self.keys))]
+        return [RaceNoise(self.keys[r], self.minimum[r], self.holder[r], self.bound[r]) for r in rows]
+
+
+class NoiseCache:
+    """Lives for one round: a position's block noise is drawn once for draft and target, wherever asked first."""
+
+    def __init__(self) -> None:
+        self._drawn: dict[tuple[int, int, int], RaceNoise] = {}
+
+    def draw(self, races: Sequence[Race], vocab: int, device: torch.device) -> RaceNoise:
+        """The noise of n >= 1 races over token ids below vocab, in order; the missing ones in one go."""
+        count = -(-vocab // BLOCK)
+        names = [(params.seed, params.choice_index, position) for params, position in races]
+        missing = [index for index, name in enumerate(names) if not self._covers(name, count)]
+        if missing:
+            fresh = RaceNoise.draw([races[index] for index in missing], count, device)
+            self._drawn.update(zip([names[index] for index in missing], fresh.split(), strict=True))
+            if len(missing) == len(races):
+                return fresh
+        return RaceNoise.joined([self._drawn[name].narrowed(count) for name in names])
+
+    def _covers(self, name: tuple[int, int, int], count: int) -> bool:
+        return name in self._drawn and self._drawn[name].minimum.shape[1] >= count
+
+    def neg_log_exponential(
+        self, params: SamplingParams, position: int, token_ids: Tensor | None, vocab: int
+    ) -> Tensor:
+        """-log E(v) of the given token ids (int64 [m], each below vocab), or of all of them, float64 [m]; on
+        the ids' device, the CPU for all."""
+        ids = torch.arange(vocab) if token_ids is None else token_ids
+        noise = self.draw([(params, position)], vocab, ids.device)
+        return noise.neg_log_exponential(ids.new_zeros(1), ids.unsqueeze(0)).squeeze(0)

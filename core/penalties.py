@@ -1,0 +1,120 @@
+"""Penalties, logit bias and min_tokens: what changes a row's logits before a token is chosen.
+
+Every row of a verify block is edited as if the drafts before it had been delivered, and nothing is
+remembered: counts move at commit alone, so a rejected draft leaves no trace. Only the columns of
+tokens that occurred are read and written; the rest of the row is never touched.
+
+Order, as engines have it: repetition penalty, then frequency and presence, then bias, then masks (which
+nothing may undo). The arithmetic is float64, rounded once to the row's float32.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from core.sequence import Sequence
+
+_FLOAT32_MAX = torch.finfo(torch.float32).max
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Consecutive rows of logits that belong to one sequence: start .. start + count - 1.
+
+    They are the last `count` of the len(drafts) + 1 rows of the block tokens + drafts, so the last one
+    always follows every draft. With 100 tokens and drafts [x, y]: count 3 (a target's verify block) is
+    the rows for positions 100, 101, 102, preceded by [], [x], [x, y]; count 1 (a draft model's third
+    step) is the row for position 102 alone.
+    """
+
+    sequence: Sequence
+    start: int
+    drafts: list[int]
+    count: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= len(self.drafts) + 1:
+            raise ValueError(f"{self.count} rows cannot end a block of {len(self.drafts)} drafts")
+
+    @property
+    def offset(self) -> int:
+        """How many drafts precede the group's first row."""
+        return len(self.drafts) + 1 - self.count
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.start, self.start + self.count)
+
+    @property
+    def positions(self) -> range:
+        """Absolute positions the rows predict."""
+        first = len(self.sequence.tokens) + self.offset
+        return range(first, first + self.count)
+
+
+def masked_rows(group: RowGroup) -> int:
+    """How many of the group's leading rows come before min_tokens are out, and so may not end the answer."""
+    out = group.sequence.output_len + group.offset
+    return max(0, min(group.count, group.sequence.request.sampling.min_tokens - out))
+
+
+def edits(group: RowGroup) -> bool:
+    """Whether `edit_logits` changes anything in the group's rows."""
+    sampling = group.sequence.request.sampling
+    return sampling.has_penalties or bool(sampling.logit_bias) or masked_rows(group) > 0
+
+
+def edit_logits(logits: Tensor, group: RowGroup) -> None:
+    """Apply the group's penalties, bias and masks in place to its rows of logits, float32 [R, V].
+
+    Token ids beyond the row's vocabulary (a draft's may be smaller) are ignored.
+    """
+    sampling = group.sequence.request.sampling
+    rows = logits[group.rows]
+    if sampling.has_penalties:
+        _penalise(rows, group)
+    if sampling.logit_bias:
+        _add_bias(rows, group)
+    masked = masked_rows(group)
+    if masked:
+        ends = [token for token in group.sequence.request.end_token_ids if token < logits.shape[1]]
+        rows[:masked].index_fill_(1, torch.tensor(ends, dtype=torch.int64, device=logits.device), -torch.inf)
+
+
+def _penalise(rows: Tensor, group: RowGroup) -> None:
+    sequence, sampling = group.sequence, group.sequence.request.sampling
+    vocab = rows.shape[1]
+    occurred = {*sequence.prompt_set, *sequence.output_counts, *group.drafts}
+    tokens = [token for token in occurred if token < vocab]
+    if not tokens:
+        return
+    column = {token: index for index, token in enumerate(tokens)}
+    out = torch.tensor([sequence.output_counts[token] for token in tokens], dtype=torch.float64)
+    counts = out.repeat(group.count, 1)
+    for index, token in enumerate(group.drafts):
+        if token < vocab:  # draft `index` precedes the rows from index + 1 on, seen from the block's start
+            counts[max(0, index + 1 - group.offset) :, column[token]] += 1
+    seen = counts > 0
+    if sequence.prompt_set:
+        seen |= torch.tensor([token in sequence.prompt_set for token in tokens])
+
+    counts, seen = counts.to(rows.device), seen.to(rows.device)
+    ids = torch.tensor(tokens, dtype=torch.int64, device=rows.device)
+    values = rows.index_select(1, ids).double()
+    scaled = torch.where(values > 0, values / sampling.repetition_penalty, values * sampling.repetition_penalty)
+    values = torch.where(seen, scaled, values)
+    values -= sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0).double()
+    rows.index_copy_(1, ids, _rounded(values))
+
+
+def _add_bias(rows: Tensor, group: RowGroup) -> None:
+    bias = {t: b for t, b in group.sequence.request.sampling.logit_bias.items() if t < rows.shape[1]}
+    ids = torch.tensor(list(bias), dtype=torch.int64, device=rows.device)
+    added = torch.tensor(list(bias.values()), dtype=torch.float64, device=rows.device)
+    rows.index_copy_(1, ids, _rounded(rows.index_select(1, ids).double() + added))
+
+
+def _rounded(values: Tensor) -> Tensor:
+    """Float64 to float32; an overflow upwards would make a row's maximum infinite, its distribution undefined."""
+    return values.clamp_(max=_FLOAT32_MAX).float()

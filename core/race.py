@@ -1,0 +1,70 @@
+"""The exponential race: argmax of log p(v) - log E(v), three ways to the same winner.
+
+The winner is an exact sample of the row's processed distribution p. log p may be taken without its
+normalising constant, which moves no argmax, so nothing here sums over a row. Scores are float64.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from core.filters import block_columns, scale, survivors
+from core.noise import NoiseCache, Race
+
+
+def race_pruned(logits: Tensor, maxima: Tensor, rows: Tensor, races: Sequence[Race], noise: NoiseCache) -> Tensor:
+    """The winners of n unfiltered races, int64 [n], on the CPU: argmax of log p(v) - log E(v) over all tokens.
+
+    rows: int64 [n], which rows of logits [R, V] and of their block maxima [R, V / 64]. A block of 64 ids
+    is looked into only if its best logit, joined with its least E, could beat the best score known. On
+    average these are at most 64 blocks, whatever the distribution, and the winner is the same.
+    """
+    vocab, lines = logits.shape[1], torch.arange(len(races))
+    noises = noise.draw(races, vocab, logits.device)
+    temperatures = torch.tensor([params.temperature for params, _ in races], dtype=torch.float64).unsqueeze(1)
+    maxima = maxima[rows]
+    tops = maxima.amax(-1, keepdim=True).double()
+    bounds = scale(maxima, tops, temperatures).add_(noises.bound)
+
+    def look_into(line: Tensor, block: Tensor) -> tuple[Tensor, Tensor]:
+        """Token ids and scores of the given blocks of the given races, both [s, 64]."""
+        ids = block_columns(block, vocab)
+        scores = scale(logits[rows[line].unsqueeze(1), ids], tops[line], temperatures[line])
+        return ids, scores.add_(noises.neg_log_exponential(line, ids))
+
+    best = look_into(lines, bounds.argmax(-1))[1].amax(-1, keepdim=True)
+    # A logarithm may differ by an ulp between a bound and a score, hence the slack; "not below" keeps
+    # every block of a row of NaN, so that even it has a winner.
+    line, block = (bounds < best - 1e-9 * (1.0 + best.abs())).logical_not_().nonzero(as_tuple=True)
+    ids, scores = look_into(line, block)
+    inside = scores.argmax(-1, keepdim=True)
+    winners: dict[int, tuple[float, int]] = {}
+    candidates = zip(line.tolist(), scores.gather(1, inside).tolist(), ids.gather(1, inside).tolist(), strict=True)
+    for race, [score], [token] in candidates:
+        if race not in winners or score > winners[race][0]:
+            winners[race] = score, token
+    return torch.tensor([winners[race][1] for race in range(len(races))])
+
+
+def race_everything(logits: Tensor, rows: Tensor, races: Sequence[Race], noise: NoiseCache) -> Tensor:
+    """The same winners as `race_pruned` by scoring every token, without a word between device and host."""
+    vocab, device = logits.shape[1], logits.device
+    lines = torch.arange(len(races), device=device)
+    noises = noise.draw(races, vocab, device)
+    temperatures = torch.tensor([params.temperature for params, _ in races], dtype=torch.float64, device=device)
+    values = logits[rows]
+    scores = scale(values, values.amax(-1, keepdim=True).double(), temperatures.unsqueeze(1))
+    ids = torch.arange(vocab, device=device).unsqueeze(0)
+    return scores.add_(noises.neg_log_exponential(lines, ids)).argmax(-1)
+
+
+def race_survivors(logits: Tensor, maxima: Tensor | None, races: Sequence[Race], noise: NoiseCache) -> Tensor:
+    """The winners, int64 [n], of n rows of one request [n, V] among what its filters leave (`survivors`)."""
+    params = races[0][0]
+    left = survivors(logits, maxima, params, params.temperature)
+    noises = noise.draw(races, logits.shape[1], logits.device)
+    lines = torch.arange(len(races), device=logits.device)
+    scores = left.scaled + noises.neg_log_exponential(lines, left.ids)
+    scores.masked_fill_(~left.alive, -torch.inf)
+    return left.ids.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)
