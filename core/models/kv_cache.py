@@ -1,0 +1,50 @@
+"""KVCache, the tensors that blocks index; and, for its users, the pool that hands the blocks out."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from core.models.block_pool import BlockPool, IntegrityError, OutOfBlocks
+
+__all__ = ["BlockPool", "IntegrityError", "KVCache", "OutOfBlocks", "kv_shape"]
+
+
+class KVCache:
+    """One model's keys and values, [num_blocks, block_size, kv_heads, head_dim] per layer.
+
+    Allocated uninitialised, so that the system hands out memory as blocks are first written.
+    """
+
+    def __init__(
+        self, config: Any, num_blocks: int, block_size: int, dtype: torch.dtype, device: str | torch.device
+    ) -> None:
+        heads, head_dim = kv_shape(config)
+        shape = (num_blocks, block_size, heads, head_dim)
+        self.dtype = dtype
+        self._layers = [
+            (torch.empty(shape, dtype=dtype, device=device), torch.empty(shape, dtype=dtype, device=device))
+            for _ in range(config.num_hidden_layers)
+        ]
+
+    def write(self, layer_idx: int, key: Tensor, value: Tensor, slots: Tensor) -> None:
+        """Store rows: key and value [rows, kv_heads, head_dim] at slots (int64 [rows], block * size + offset)."""
+        keys, values = self._layers[layer_idx]
+        keys.flatten(0, 1).index_copy_(0, slots, key)
+        values.flatten(0, 1).index_copy_(0, slots, value)
+
+    def layer(self, layer_idx: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer, the tensors themselves."""
+        return self._layers[layer_idx]
+
+    @staticmethod
+    def bytes_per_token(config: Any, dtype: torch.dtype) -> int:
+        """Bytes one position takes in all layers, keys and values."""
+        heads, head_dim = kv_shape(config)
+        return 2 * int(config.num_hidden_layers) * heads * head_dim * dtype.itemsize
+
+
+def kv_shape(config: Any) -> tuple[int, int]:
+    """(key/value heads, head dimension)."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(config.num_key_value_heads), int(head_dim)

@@ -1,0 +1,194 @@
+"""load_model: a local folder (config.json, safetensors, tokenizer) becomes a model ready to run.
+
+The model is built on torch's meta device, without memory, and filled layer by layer from memory-mapped
+files; a weight exists in float32 only while its layer is packed.
+"""
+
+import importlib
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from core.models.checkpoint import Checkpoint, fingerprint
+from core.models.errors import InvalidModelFile, UnsupportedModel
+from core.models.gguf_conversion import convert_gguf
+from core.models.packed_linear import (
+    Fp16Linear,
+    HalfEmbedding,
+    Int8Linear,
+    WeightKind,
+    packing_available,
+    plain_embedding,
+    plain_linear,
+)
+from core.models.special_tokens import end_token_ids, read_json, special_token_ids
+
+__all__ = ["InvalidModelFile", "LoadedModel", "UnsupportedModel", "convert_gguf", "fingerprint", "load_model"]
+
+logger = logging.getLogger(__name__)
+
+# Architectures whose ragged forward is tested against transformers' own -> where transformers keeps them.
+SUPPORTED = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model and what the engine must know about it.
+
+    model: transformers' causal LM in eval mode. dtype: of activations and KV. weights: what the linear
+    layers really hold. fingerprint: hex, equal for equal config, tokenizer and weights. max_context:
+    positions. vocab_size: columns of the logits. eos_token_ids: any of them ends an answer.
+    control_token_ids: special tokens, end tokens included.
+    """
+
+    model: Any
+    config: Any
+    name: str
+    fingerprint: str
+    max_context: int
+    eos_token_ids: frozenset[int]
+    control_token_ids: frozenset[int]
+    vocab_size: int
+    weights: WeightKind
+    folder: Path | None
+    dtype: torch.dtype
+    device: torch.device
+
+
+def load_model(
+    folder: Path, weights: WeightKind, device: str | torch.device = "cpu", name: str | None = None
+) -> LoadedModel:
+    """Load a model for inference.
+
+    weights: what linear layers hold; "fp16" and "int8" are packed for CPUs (float32 activations). On other
+    devices "fp16" is plain half precision and "int8" a ValueError. Where the CPU lacks the packed kernels
+    both fall back to float32, with a warning. UnsupportedModel for an architecture outside SUPPORTED;
+    InvalidModelFile if files are missing, damaged or do not fit the config.
+    """
+    device = torch.device(device)
+    config = _read_config(folder)
+    weights, dtype = _resolve(weights, device)
+    model = _empty_model(config, device)
+    with Checkpoint(folder) as checkpoint:
+        _fill(model, checkpoint, weights, dtype, device)
+    special = special_token_ids(folder)
+    end_ids = end_token_ids(folder, special)
+    return LoadedModel(
+        model=model.eval(),
+        config=config,
+        name=name or folder.name,
+        fingerprint=fingerprint(folder),
+        max_context=int(config.max_position_embeddings),
+        eos_token_ids=end_ids,
+        control_token_ids=end_ids | special.keys(),
+        vocab_size=int(config.vocab_size),
+        weights=weights,
+        folder=folder,
+        dtype=dtype,
+        device=device,
+    )
+
+
+def _read_config(folder: Path) -> Any:
+    """transformers' config object, of an architecture we have proved."""
+    values = read_json(folder / "config.json")
+    if not values:
+        raise InvalidModelFile(f"{folder} has no config.json")
+    architecture = next(iter(values.get("architectures") or []), None)
+    if architecture not in SUPPORTED:
+        raise UnsupportedModel(f"architecture {architecture!r} is not supported; supported are {', '.join(SUPPORTED)}")
+    if values.get("quantization_config"):
+        raise UnsupportedModel("quantised checkpoints are not supported: use the original weights, or a GGUF file")
+    return _model_class(architecture).config_class.from_dict(values)
+
+
+def _model_class(architecture: str) -> Any:
+    kind = SUPPORTED[architecture]
+    return getattr(importlib.import_module(f"transformers.models.{kind}.modeling_{kind}"), architecture)
+
+
+def _resolve(weights: WeightKind, device: torch.device) -> tuple[WeightKind, torch.dtype]:
+    """What the linear layers will hold, and the dtype of activations and KV."""
+    if weights == "bfloat16":
+        return weights, torch.bfloat16
+    if device.type != "cpu":
+        if weights == "int8":
+            raise ValueError("int8 weights need the CPU; use bfloat16 or fp16 on other devices")
+        return weights, torch.float16 if weights == "fp16" else torch.float32
+    if weights != "float32" and not packing_available():
+        logger.warning("this CPU lacks the packed %s kernels; using float32 weights", weights)
+        return "float32", torch.float32
+    return weights, torch.float32
+
+
+def _empty_model(config: Any, device: torch.device) -> Any:
+    with torch.device("meta"):
+        model = _model_class(config.architectures[0])(config)
+    # Buffers computed by the constructor are no weights: on meta they are lost, so make them anew.
+    rotary = model.model.rotary_emb
+    model.model.rotary_emb = type(rotary)(config=config).to(device)
+    return model
+
+
+def _fill(model: Any, checkpoint: Checkpoint, weights: WeightKind, dtype: torch.dtype, device: torch.device) -> None:
+    """Replace every meta weight; packing runs in threads, one layer each, since a packing is serial."""
+    used: set[str] = set()
+    tied = bool(model.config.tie_word_embeddings)
+
+    def take(module_name: str, parameter: str, shape: torch.Size) -> Tensor:
+        name = f"{module_name}.{parameter}"
+        if tied and name == "lm_head.weight":
+            name = "model.embed_tokens.weight"
+        used.add(name)
+        return checkpoint.take(name, shape)
+
+    def load(job: tuple[str, nn.Module]) -> None:
+        name, module = job
+        tensors = {p: take(name, p, value.shape) for p, value in module.named_parameters(recurse=False)}
+        if not isinstance(module, nn.Linear | nn.Embedding):
+            for parameter, tensor in tensors.items():
+                value = nn.Parameter(tensor.to(device, dtype, copy=True), requires_grad=False)
+                setattr(module, parameter, value)
+            return
+        parent, _, attribute = name.rpartition(".")
+        setattr(model.get_submodule(parent), attribute, _replacement(module, tensors, weights, dtype, device))
+
+    # A handful of threads: each holds one layer in float32.
+    with ThreadPoolExecutor(max_workers=min(4, torch.get_num_threads())) as threads:
+        list(threads.map(load, _jobs(model)))
+    if tied and isinstance(model.lm_head, nn.Linear):
+        model.lm_head.weight = model.model.embed_tokens.weight
+    strange = {name for name in checkpoint.names() - used if not name.endswith("rotary_emb.inv_freq")}
+    if strange - {"lm_head.weight"}:
+        raise InvalidModelFile(f"weights without a place in the model: {', '.join(sorted(strange)[:5])}")
+
+
+def _jobs(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    for name, module in list(model.named_modules()):
+        if any(True for _ in module.parameters(recurse=False)):
+            yield name, module
+
+
+def _replacement(
+    module: nn.Module, tensors: dict[str, Tensor], weights: WeightKind, dtype: torch.dtype, device: torch.device
+) -> nn.Module:
+    weight, bias = tensors["weight"], tensors.get("bias")
+    packed = device.type == "cpu" and weights in ("fp16", "int8")
+    if isinstance(module, nn.Embedding):
+        return HalfEmbedding(weight) if packed else plain_embedding(weight.to(device, dtype, copy=True))
+    if packed:
+        return Fp16Linear(weight, bias) if weights == "fp16" else Int8Linear(weight, bias)
+    return plain_linear(
+        weight.to(device, dtype, copy=True), bias if bias is None else bias.to(device, dtype, copy=True)
+    )
