@@ -1,0 +1,248 @@
+"""AsyncEngine: takes requests, runs rounds, publishes events.
+
+One asyncio task repeats: settle aborts -> plan -> await the round -> publish. The round runs in a thread
+of its own, the only other place where sequences and blocks are touched, and only during a round: nothing
+here reads or writes them while one is in flight. Handlers on the event loop call submit() and abort(),
+which reach no further than the waiting room and a set of marks, and read frozen events. The future of
+the round is the one thread-safe hand-over.
+
+    event loop    plan 1 | submit, abort, SSE ...      | publish 1, plan 2 | submit ...
+    worker                 round 1 ................... |                     round 2 ...
+
+An exception in a round ends the sequences of that round with an error; all others and the engine go on.
+"""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from core.provenance import FinishReason
+from core.round import RoundResult, run_round
+from core.runtime import Runtime
+from core.sequence import GenerationRequest, Sequence, SequenceState, StopCondition
+from scheduler.admission import EngineStopped, QueueFull, WaitingRoom
+from scheduler.batching import Batch, Batcher
+from scheduler.events import TokensEvent
+from scheduler.job import Job
+from scheduler.limits import SchedulerLimits
+from scheduler.observer import EngineObserver, GuardedObserver
+from scheduler.stats import Blocks, EngineStats, Totals
+from scheduler.stream import RequestStream
+from scheduler.validation import accept_request
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+ERROR_MESSAGE = "the engine failed while generating this answer"
+
+
+class AsyncEngine:
+    """All methods but the constructor belong on the event loop that start() ran on."""
+
+    def __init__(self, runtime: Runtime, limits: SchedulerLimits, observer: EngineObserver | None = None) -> None:
+        self._runtime = runtime
+        self._limits = limits
+        self._observer = GuardedObserver(observer)
+        self._totals = Totals()
+        self._waiting = WaitingRoom()
+        self._batcher = Batcher(runtime.pool, limits, self._waiting, self._totals)
+        self._jobs: dict[str, Job] = {}
+        self._aborted: set[Job] = set()  # running ones to be ended after the current round
+        self._arrivals = itertools.count()
+        self._accepting = False
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="round")
+        self._in_flight = False
+        self._pool_unchecked = False
+        self._blocks = self._count_blocks()
+
+    @property
+    def max_context(self) -> int:
+        """Positions one sequence may take: the limit, or the whole pool where that is smaller."""
+        return self._batcher.max_context
+
+    @property
+    def accepting(self) -> bool:
+        return self._accepting
+
+    async def start(self) -> None:
+        """Begin to serve. RuntimeError if it was started before: an engine lives once."""
+        if self._task is not None:
+            raise RuntimeError("the engine was already started")
+        self._accepting = True
+        self._task = asyncio.create_task(self._serve(), name="engine")
+
+    async def stop(self, drain_seconds: float = 0.0) -> None:
+        """Refuse newcomers, let all that were accepted finish within drain_seconds, then abort the rest."""
+        self._accepting = False
+        if self._task is None:
+            return
+        self._wake.set()
+        _, unfinished = await asyncio.wait({self._task}, timeout=drain_seconds)
+        if unfinished:
+            for job in list(self._jobs.values()):
+                self._abort(job)
+            await asyncio.wait({self._task})
+        self._worker.shutdown(wait=False)
+
+    def submit(self, request: GenerationRequest, stop: StopCondition | None = None) -> RequestStream:
+        """Queue a request; its max_tokens is cut to what the context leaves.
+
+        QueueFull, ContextTooLong or EngineStopped if it is refused, ValueError if it makes no sense.
+        """
+        if not self._accepting:
+            raise EngineStopped
+        if request.request_id in self._jobs:
+            raise ValueError(f"request_id {request.request_id!r} is in use")
+        request = accept_request(request, self._runtime, self._limits, self.max_context)
+        now = time.monotonic()
+        job = Job(Sequence(request, stop), next(self._arrivals), now)
+        # Places of sequences that could run at once are not queueing, though they pass through the room.
+        places = self._limits.max_waiting + self._limits.max_running - len(self._batcher.running)
+        try:
+            self._waiting.enter(job, places, now)
+        except QueueFull:
+            self._totals.refused += 1
+            raise
+        self._jobs[request.request_id] = job
+        self._observer.on_submit(request)
+        self._wake.set()
+        return RequestStream(request.request_id, job.channel, partial(self._abort, job))
+
+    def abort(self, request_id: str) -> None:
+        """End a request, at once if it waits, else after the current round; unknown ids are ignored."""
+        job = self._jobs.get(request_id)
+        if job is not None:
+            self._abort(job)
+
+    def stats(self) -> EngineStats:
+        """Blocks are those at the start of the round in flight, if there is one."""
+        if not self._in_flight:
+            self._blocks = self._count_blocks()
+        return self._totals.snapshot(len(self._batcher.running), len(self._waiting), self._blocks)
+
+    def _abort(self, job: Job) -> None:
+        if self._jobs.get(job.request_id) is not job:
+            return
+        if job.sequence.state is SequenceState.WAITING:
+            self._finish(job, FinishReason.ABORT)
+        else:
+            self._aborted.add(job)
+        self._wake.set()
+
+    async def _serve(self) -> None:
+        try:
+            while self._accepting or self._jobs:
+                self._settle_aborts()
+                if self._jobs:
+                    await self._run_once()
+                else:
+                    await self._idle()
+        finally:  # nobody is left here, unless the task was cancelled
+            self._accepting = False
+            for job in list(self._jobs.values()):
+                self._finish(job, FinishReason.ABORT)
+
+    async def _run_once(self) -> None:
+        try:
+            batch = self._plan()
+        except Exception:
+            logger.exception("planning a round failed")
+            first = self._waiting.first()
+            self._fail(list(self._batcher.running) or [job for job in (first,) if job is not None])
+            return
+        try:
+            result = await self._in_worker(partial(run_round, batch.plan, self._runtime))
+            self._publish(batch, result)
+        except Exception:
+            logger.exception("a round of %d sequences failed", len(batch.jobs))
+            self._totals.failed_rounds += 1
+            self._fail(batch.jobs)
+
+    def _plan(self) -> Batch:
+        batch = self._batcher.plan()
+        if batch is None:
+            raise RuntimeError(f"{len(self._jobs)} sequences, but none can run")
+        for job in batch.preempted:
+            self._observer.on_preemption(job.sequence.request)
+        now = time.monotonic()
+        for job in batch.jobs:
+            if job.started_at is None:
+                job.started_at = now
+        return batch
+
+    def _publish(self, batch: Batch, result: RoundResult) -> None:
+        now = time.monotonic()
+        self._totals.count_round(result)
+        for job, item in zip(batch.jobs, result.items, strict=True):
+            if item.tokens:
+                if job.first_token_at is None:
+                    job.first_token_at = now
+                    self._observer.on_first_token(job.sequence.request, now - job.submitted_at)
+                job.channel.put(TokensEvent(item.tokens))
+            if job.sequence.finish_reason is not None:
+                self._finish(job, job.sequence.finish_reason)
+        self._observer.on_round(result, self.stats())
+
+    def _settle_aborts(self) -> None:
+        for job in list(self._aborted):
+            self._finish(job, FinishReason.ABORT)
+
+    def _fail(self, jobs: Iterable[Job]) -> None:
+        self._settle_aborts()
+        for job in jobs:
+            if self._jobs.get(job.request_id) is job:
+                self._finish(job, FinishReason.ERROR, ERROR_MESSAGE)
+
+    def _finish(self, job: Job, reason: FinishReason, message: str | None = None) -> None:
+        """Free what the job holds, in whatever state it is, and tell its consumer and the observer."""
+        now, sequence = time.monotonic(), job.sequence
+        if sequence.state is SequenceState.WAITING:
+            self._waiting.remove(job)
+        sequence.finish(reason)
+        self._aborted.discard(job)
+        self._jobs.pop(job.request_id, None)
+        try:
+            self._batcher.remove(job)
+        except Exception:
+            logger.exception("the blocks of a finished sequence could not be released")
+        self._waiting.note_finish(now)
+        self._totals.finished[reason] += 1
+        event = job.finished_event(reason, message, now)
+        job.channel.put(event)
+        self._observer.on_finish(sequence.request, event)
+
+    async def _idle(self) -> None:
+        """Look the pool over once, then sleep until there is something to do."""
+        self._wake.clear()
+        if self._pool_unchecked:
+            try:
+                await self._in_worker(partial(self._runtime.pool.check_integrity, ()))
+            except Exception:
+                logger.exception("the block pool is inconsistent although no sequence runs")
+            self._pool_unchecked = False
+        if self._accepting and not self._jobs:
+            await self._wake.wait()
+
+    async def _in_worker(self, work: Callable[[], T]) -> T:
+        """Await `work` in the worker thread; a cancellation takes effect when it is done, never amid it."""
+        self._blocks = self._count_blocks()
+        self._in_flight = True
+        future = asyncio.get_running_loop().run_in_executor(self._worker, work)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait({future})
+            raise
+        finally:
+            self._in_flight = False
+            self._pool_unchecked = True
+
+    def _count_blocks(self) -> Blocks:
+        pool = self._runtime.pool
+        return Blocks(used=pool.num_used, cached=pool.num_cached, free=pool.num_free, total=pool.num_blocks)

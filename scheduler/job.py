@@ -1,0 +1,63 @@
+"""Job: a sequence as the scheduler sees it, with its rank, its times and the channel its events go to."""
+
+import time
+from dataclasses import dataclass, field
+
+from core.provenance import FinishReason
+from core.sequence import Sequence
+from scheduler.events import CounterSnapshot, FinishedEvent, Timings
+from scheduler.stream import Channel
+
+AGE_SECONDS = 30.0  # waiting this long outweighs one step of priority
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One submitted request until it has finished.
+
+    Times are in seconds on one monotonic clock. arrival: running number of the submission. started_at:
+    when a round first took it. last_turn: number of its last turn to decode, counted over all jobs; 0
+    before the first. rank: smaller is more urgent; decides admission and who is preempted.
+    """
+
+    sequence: Sequence
+    arrival: int
+    submitted_at: float
+    channel: Channel = field(default_factory=Channel)
+    started_at: float | None = None
+    first_token_at: float | None = None
+    last_turn: int = 0
+    rank: tuple[float, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Smaller is more urgent. "Priority minus age" orders any two jobs the same at all times, since both
+        # age alike, so the age can be replaced by the time of submission and the rank never changes: what
+        # was submitted 30 s earlier beats one step of priority, hence every job's turn comes.
+        self.rank = (self.sequence.request.priority + self.submitted_at / AGE_SECONDS, self.arrival)
+
+    @property
+    def request_id(self) -> str:
+        return self.sequence.request.request_id
+
+    @property
+    def decoding(self) -> bool:
+        """Whether its next round is a verification round; otherwise it has prompt (or recomputed) tokens to feed."""
+        return self.sequence.output_len > 0 and self.sequence.pending == 1
+
+    def finished_event(self, reason: FinishReason, message: str | None, now: float) -> FinishedEvent:
+        """What is told of a job that ends at monotonic time `now`."""
+        sequence = self.sequence
+        return FinishedEvent(
+            reason=reason,
+            message=message,
+            counters=CounterSnapshot.of(sequence.counters),
+            prompt_tokens=sequence.prompt_len,
+            completion_tokens=sequence.output_len,
+            cached_prompt_tokens=sequence.counters.cached_prompt_tokens,
+            timings=Timings(
+                queued_seconds=(now if self.started_at is None else self.started_at) - self.submitted_at,
+                time_to_first_token=None if self.first_token_at is None else self.first_token_at - self.submitted_at,
+                total_seconds=now - self.submitted_at,
+                finished_at=time.time(),
+            ),
+        )

@@ -1,0 +1,60 @@
+"""EngineObserver: what telemetry implements to hear from the engine, and the guard around it."""
+
+import logging
+from typing import Protocol
+
+from core.round import RoundResult
+from core.sequence import GenerationRequest
+from scheduler.events import FinishedEvent
+from scheduler.stats import EngineStats
+
+logger = logging.getLogger(__name__)
+
+
+class EngineObserver(Protocol):
+    """Called on the event loop between rounds: be quick, keep nothing of a RoundResult's sequences.
+
+    An exception is logged and goes no further. Every submitted request sees on_finish exactly once.
+    """
+
+    def on_submit(self, request: GenerationRequest) -> None: ...
+
+    def on_round(self, result: RoundResult, stats: EngineStats) -> None: ...
+
+    def on_first_token(self, request: GenerationRequest, seconds: float) -> None:
+        """seconds: since the submission."""
+        ...
+
+    def on_preemption(self, request: GenerationRequest) -> None: ...
+
+    def on_finish(self, request: GenerationRequest, event: FinishedEvent) -> None: ...
+
+
+class GuardedObserver:
+    """Forwards to an observer, if there is one, and keeps its mistakes away from the engine."""
+
+    def __init__(self, observer: EngineObserver | None) -> None:
+        self._observer = observer
+
+    def on_submit(self, request: GenerationRequest) -> None:
+        self._tell("on_submit", request)
+
+    def on_round(self, result: RoundResult, stats: EngineStats) -> None:
+        self._tell("on_round", result, stats)
+
+    def on_first_token(self, request: GenerationRequest, seconds: float) -> None:
+        self._tell("on_first_token", request, seconds)
+
+    def on_preemption(self, request: GenerationRequest) -> None:
+        self._tell("on_preemption", request)
+
+    def on_finish(self, request: GenerationRequest, event: FinishedEvent) -> None:
+        self._tell("on_finish", request, event)
+
+    def _tell(self, method: str, *arguments: object) -> None:
+        if self._observer is None:
+            return
+        try:
+            getattr(self._observer, method)(*arguments)
+        except Exception:
+            logger.exception("an observer failed in %s", method)

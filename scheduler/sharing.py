@@ -1,0 +1,99 @@
+"""How a round's rows are shared out: pure functions over jobs, no blocks yet.
+
+Worked example, round_tokens = 16: three decoding sequences in turn order, `strict` with K = 10, `fly`
+with K = 7, `off`. First everyone's least share: 1 row, 1 + 7 rows (a loose block is never cut), 1 row.
+Of the 6 rows left the strict one gets 6 as drafts instead of its 10. Had 8 rows been all, fly would
+not have fitted behind strict and would wait; next round it is first in turn.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from core.sequence import GenerationRequest
+from scheduler.job import Job
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """What one job gets of a round; becomes a RoundItem. prefill: it feeds prompt or recomputed tokens."""
+
+    job: Job
+    num_tokens: int
+    num_drafts: int
+    prefill: bool
+
+    @property
+    def rows(self) -> int:
+        return self.num_tokens + self.num_drafts
+
+
+def is_loose(request: GenerationRequest) -> bool:
+    """Whether the request's verifier may loosen, so that its answer depends on where draft blocks end."""
+    return request.verifier.type not in ("off", "strict")
+
+
+def wanted_drafts(job: Job, max_context: int) -> int:
+    """K of the job's next verification round, before any cut.
+
+    A loose one always wants all it may have: its settings, its own length and the server's max_context
+    alone decide (ALGORITHMS.md 2). For a strict one, drafts beyond max_tokens would be waste.
+    """
+    sequence = job.sequence
+    request = sequence.request
+    if request.drafter == "none" or sequence.output_len == 0:
+        return 0
+    wanted = min(request.num_draft_tokens, max_context - len(sequence.tokens))
+    if not is_loose(request):
+        wanted = min(wanted, request.max_tokens - sequence.output_len - 1)
+    return max(wanted, 0)
+
+
+def share_decode_rows(jobs: Iterable[Job], rows: int, max_context: int) -> list[Share]:
+    """Shares of decoding jobs within `rows`; those that were left out longest come first.
+
+    Everyone's least share comes before anyone's optional drafts. Whoever does not fit waits, is first
+    next time, and so never waits twice for the sake of the same neighbours.
+    """
+    shares: list[Share] = []
+    cuttable: list[tuple[int, Share]] = []
+    for job in sorted(jobs, key=lambda job: (job.last_turn, job.rank)):
+        wanted = wanted_drafts(job, max_context)
+        share = Share(job, 1, wanted if is_loose(job.sequence.request) else 0, prefill=False)
+        if share.rows > rows:
+            continue
+        rows -= share.rows
+        shares.append(share)
+        if wanted > share.num_drafts:
+            cuttable.append((wanted, share))
+    # Equal parts; whoever wants less than its part leaves the rest to the others.
+    cuttable.sort(key=lambda entry: entry[0])
+    for index, (wanted, share) in enumerate(cuttable):
+        share.num_drafts = min(wanted, rows // (len(cuttable) - index))
+        rows -= share.num_drafts
+    return shares
+
+
+def share_prefill_rows(job: Job, chunk: int, rows: int, max_context: int) -> Share | None:
+    """The next chunk of the job's known tokens, at most `chunk` of them, with its drafts in `rows` rows.
+
+    A preempted sequence drafts in the round that ends its re-prefill, as it would have drafted then had
+    it never been preempted. If a loose block does not fit behind the chunk, one token is held back for
+    the next round.
+    """
+    pending = job.sequence.pending
+    num_tokens = min(pending, chunk, rows)
+    if num_tokens < 1:
+        return None
+    num_drafts = 0
+    if num_tokens == pending:
+        num_drafts = wanted_drafts(job, max_context)
+        if num_tokens + num_drafts > rows:
+            if is_loose(job.sequence.request):
+                num_tokens, num_drafts = num_tokens - 1, 0
+            else:
+                num_drafts = rows - num_tokens
+    return Share(job, num_tokens, num_drafts, prefill=True) if num_tokens else None
+
+
+def total_rows(shares: Sequence[Share]) -> int:
+    return sum(share.rows for share in shares)

@@ -1,0 +1,135 @@
+"""A shop floor without a model: the real Batcher and pool, and rounds whose tokens are made up.
+
+Each sequence's tokens, and how many drafts are accepted, are a pure function of its id and of the
+length of its history, as with a real model and a fixed seed. So whatever depends on scheduling shows.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+
+from core.models.kv_cache import BlockPool
+from core.provenance import Provenance
+from core.round import RoundItem
+from core.sampling_params import SamplingParams
+from core.sequence import CommittedToken, GenerationRequest, Sequence
+from core.verifiers.params import FlyParams, OffParams, StrictParams, VerifierParams
+from scheduler.admission import WaitingRoom
+from scheduler.batching import Batch, Batcher
+from scheduler.job import Job
+from scheduler.limits import SchedulerLimits
+from scheduler.sharing import is_loose
+from scheduler.stats import Totals
+
+VERIFIERS: dict[str, VerifierParams] = {"off": OffParams(), "strict": StrictParams(), "fly": FlyParams()}
+
+
+def limits(**changes: int) -> SchedulerLimits:
+    usual = {"max_running": 8, "max_waiting": 100, "prefill_chunk": 32, "round_tokens": 64, "max_context": 512}
+    return SchedulerLimits(**{**usual, **changes})
+
+
+def number(*parts: object) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=4).digest(), "big")
+
+
+def request(
+    name: str, verifier: str = "off", drafts: int = 0, prompt: int = 10, max_tokens: int = 20, priority: int = 0
+) -> GenerationRequest:
+    return GenerationRequest(
+        request_id=name,
+        prompt=tuple(number(name, i) % 1000 for i in range(prompt)),
+        max_tokens=max_tokens,
+        sampling=SamplingParams(),
+        verifier=VERIFIERS[verifier],
+        drafter="prompt_lookup" if drafts else "none",
+        num_draft_tokens=drafts,
+        priority=priority,
+    )
+
+
+def job(asked: GenerationRequest, arrival: int = 0, at: float = 0.0) -> Job:
+    return Job(Sequence(asked), arrival, at)
+
+
+@dataclass
+class Floor:
+    num_blocks: int = 1000
+    block_size: int = 4
+    limits: SchedulerLimits = field(default_factory=limits)
+    boundaries: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # name -> (output length, drafts)
+    committed: dict[str, list[CommittedToken]] = field(default_factory=dict)  # name -> what its last round delivered
+
+    def __post_init__(self) -> None:
+        self.pool = BlockPool(self.num_blocks, self.block_size)
+        self.waiting = WaitingRoom()
+        self.totals = Totals()
+        self.batcher = Batcher(self.pool, self.limits, self.waiting, self.totals)
+        self.jobs: dict[str, Job] = {}
+        self.finished: list[str] = []
+
+    def add(self, asked: GenerationRequest, at: float = 0.0) -> Job:
+        new = job(asked, len(self.jobs), at)
+        self.jobs[asked.request_id] = new
+        self.waiting.put(new)
+        return new
+
+    def round(self) -> dict[str, RoundItem]:
+        """Plan a round, check its promises, make up its results. Returns the items by name."""
+        batch = self.batcher.plan()
+        assert batch is not None
+        self.check(batch)
+        items = {job.request_id: item for job, item in zip(batch.jobs, batch.plan.items, strict=True)}
+        for job, item in zip(batch.jobs, batch.plan.items, strict=True):
+            self.commit(job, item)
+        return items
+
+    def check(self, batch: Batch) -> None:
+        items = batch.plan.items
+        assert len({id(item.sequence) for item in items}) == len(items)
+        assert sum(item.num_tokens + item.num_drafts for item in items) <= self.limits.round_tokens
+        prefilled = sum(i.num_tokens for i in items if not (i.sequence.output_len and i.sequence.pending == 1))
+        assert prefilled <= self.limits.prefill_chunk
+        assert len(self.batcher.running) <= self.limits.max_running
+        for item in items:
+            sequence = item.sequence
+            assert 1 <= item.num_tokens <= sequence.pending
+            end = sequence.target_tokens + item.num_tokens + item.num_drafts
+            assert end <= len(sequence.blocks) * self.block_size
+            assert end <= self.batcher.max_context
+            if not item.yields or sequence.output_len == 0:
+                assert item.num_drafts == 0
+            elif is_loose(sequence.request):
+                room = self.batcher.max_context - len(sequence.tokens)
+                assert item.num_drafts == min(sequence.request.num_draft_tokens, room)
+            else:
+                assert item.num_drafts <= sequence.request.max_tokens - sequence.output_len - 1
+        self.pool.check_integrity([job.sequence for job in self.batcher.running])
+        for waiting in self.jobs.values():
+            if waiting not in self.batcher.running:
+                assert not waiting.sequence.blocks
+
+    def commit(self, job: Job, item: RoundItem) -> None:
+        sequence = item.sequence
+        if not item.yields:
+            self.pool.commit_tokens(sequence, sequence.target_tokens + item.num_tokens, 0)
+            return
+        known, name = len(sequence.tokens), job.request_id
+        if sequence.output_len:
+            self.boundaries.setdefault(name, []).append((sequence.output_len, item.num_drafts))
+        accepted = number(name, known) % (item.num_drafts + 1)
+        tokens = [CommittedToken(number(name, known + j) % 1000, Provenance.NATIVE) for j in range(accepted + 1)]
+        self.committed[name] = sequence.commit(tokens)
+        self.pool.commit_tokens(sequence, min(known + accepted, len(sequence.tokens)), 0)
+        if sequence.finished and job in self.batcher.running:
+            self.batcher.remove(job)
+            self.finished.append(name)
+
+    def run(self, most_rounds: int = 3000) -> int:
+        """Rounds until everybody has finished."""
+        for count in range(most_rounds):
+            if len(self.finished) == len(self.jobs):
+                self.pool.check_integrity(())
+                assert self.pool.num_free == self.pool.num_blocks
+                return count
+            self.round()
+        raise AssertionError(f"only {len(self.finished)} of {len(self.jobs)} finished in {most_rounds} rounds")

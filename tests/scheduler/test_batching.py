@@ -1,0 +1,202 @@
+"""The Batcher's policy on the real pool: budgets, preemption, fairness, progress."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.sequence import GenerationRequest, SequenceState
+from tests.scheduler.floor import Floor, limits, request
+
+
+def test_prompts_are_fed_in_chunks_first_come_first_served() -> None:
+    floor = Floor(limits=limits(prefill_chunk=32, round_tokens=64))
+    floor.add(request("a", prompt=40))
+    floor.add(request("b", prompt=20))
+    first, second = floor.round(), floor.round()
+    assert {name: item.num_tokens for name, item in first.items()} == {"a": 32}
+    assert {name: item.num_tokens for name, item in second.items()} == {"a": 8, "b": 20}
+    assert floor.jobs["a"].sequence.output_len == floor.jobs["b"].sequence.output_len == 1
+
+
+def test_decoding_goes_on_beside_a_long_prompt() -> None:
+    floor = Floor(limits=limits(prefill_chunk=16, round_tokens=20))
+    floor.add(request("a", "fly", 4, max_tokens=60))
+    floor.round()
+    floor.add(request("long", prompt=100))
+    while not floor.jobs["long"].sequence.output_len:
+        items = floor.round()
+        assert items["a"].num_drafts == 4
+        assert items["long"].num_tokens > 0
+
+
+def test_running_limit_and_order_of_admission() -> None:
+    floor = Floor(limits=limits(max_running=2))
+    for name, priority in [("a", 5), ("b", 0), ("c", 1)]:
+        floor.add(request(name, priority=priority, max_tokens=3))
+    assert list(floor.round()) == ["b", "c"]
+    floor.run()
+    assert floor.finished == ["b", "c", "a"]
+
+
+def test_all_rows_taken_by_decoding_still_lets_a_prompt_in_every_other_round() -> None:
+    floor = Floor(limits=limits(max_running=50, round_tokens=16, prefill_chunk=16))
+    for n in range(16):
+        floor.add(request(str(n), prompt=1, max_tokens=400))
+    while any(not job.sequence.output_len for job in floor.jobs.values()):
+        floor.round()
+    before = {name: job.sequence.output_len for name, job in floor.jobs.items()}
+    floor.add(request("new", prompt=30, max_tokens=2))
+    fed = [item.num_tokens for _ in range(10) if (item := floor.round().get("new"))]
+    assert fed == [8, 8, 8, 6, 1]
+    progress = [floor.jobs[name].sequence.output_len - length for name, length in before.items()]
+    assert max(progress) - min(progress) <= 1
+    assert min(progress) >= 7
+
+
+def test_one_whole_loose_block_a_round_does_not_starve_a_prompt() -> None:
+    floor = Floor(limits=limits(round_tokens=16, prefill_chunk=16))
+    floor.add(request("loose", "fly", 15, prompt=1, max_tokens=300))
+    floor.round()
+    floor.add(request("new", prompt=30, max_tokens=2))
+    rounds = 0
+    while "new" not in floor.finished:
+        floor.round()
+        rounds += 1
+    assert rounds <= 12
+
+
+def test_decoders_take_turns_when_rows_are_short() -> None:
+    floor = Floor(limits=limits(round_tokens=10, prefill_chunk=10))
+    for n, (verifier, drafts) in enumerate([("fly", 9), ("fly", 4), ("off", 0), ("strict", 5), ("fly", 6)]):
+        floor.add(request(str(n), verifier, drafts, prompt=2, max_tokens=150))
+    turns = dict.fromkeys(floor.jobs, 0)
+    for _ in range(60):
+        for name, item in floor.round().items():
+            turns[name] += item.sequence.output_len > 1
+    assert min(turns.values()) >= 12
+
+
+def test_the_least_urgent_and_latest_is_preempted_and_comes_back() -> None:
+    floor = Floor(num_blocks=13, block_size=4, limits=limits(prefill_chunk=64))
+    for name, priority in [("a", 0), ("low", 1), ("b", 0)]:
+        floor.add(request(name, prompt=12, max_tokens=24, priority=priority))
+    preempted: list[str] = []
+    while len(floor.finished) < 3:
+        before = {name: job.sequence.counters.preemptions for name, job in floor.jobs.items()}
+        floor.round()
+        preempted += [n for n, job in floor.jobs.items() if job.sequence.counters.preemptions > before[n]]
+    assert preempted[0] == "low"
+    assert "a" not in preempted
+    assert floor.totals.preemptions == len(preempted)
+    assert floor.finished[0] == "a"
+
+
+def test_a_preempted_sequence_returns_from_its_own_cached_blocks_and_counts_as_waiting() -> None:
+    floor = Floor(num_blocks=9, block_size=4, limits=limits(prefill_chunk=64))
+    floor.add(request("a", prompt=12, max_tokens=20))
+    floor.add(request("b", prompt=11, max_tokens=8))
+    while not floor.totals.preemptions:
+        floor.round()
+    b = floor.jobs["b"].sequence
+    assert b.state is SequenceState.WAITING
+    assert b.blocks == []
+    assert b.target_tokens == 0
+    assert len(floor.waiting) == 1
+    assert floor.totals.prompt_tokens == 23
+    floor.run()
+    assert floor.totals.prompt_tokens == 23  # a return is no new prompt
+    assert floor.totals.prefix_cache_hit_tokens == 0
+
+
+def test_short_pool_cuts_strict_drafts_before_it_preempts() -> None:
+    floor = Floor(num_blocks=8, block_size=4, limits=limits(prefill_chunk=64))
+    floor.add(request("a", "strict", 12, prompt=13, max_tokens=4))
+    floor.add(request("b", "strict", 12, prompt=13, max_tokens=4))
+    floor.run()
+    assert floor.totals.preemptions == 0
+
+
+def test_a_loose_sequence_without_blocks_waits_with_its_own() -> None:
+    floor = Floor(num_blocks=10, block_size=4, limits=limits(prefill_chunk=64))
+    floor.add(request("a", "off", 0, prompt=14, max_tokens=18))
+    floor.add(request("b", "fly", 7, prompt=9, max_tokens=15))
+    floor.run()
+    alone = Floor(num_blocks=100, block_size=4)
+    alone.add(request("b", "fly", 7, prompt=9, max_tokens=15))
+    alone.run()
+    assert floor.boundaries["b"] == alone.boundaries["b"]
+
+
+def test_prefix_hits_are_counted_once_at_the_first_admission() -> None:
+    floor = Floor()
+    first = request("a", prompt=18, max_tokens=2)
+    floor.add(first)
+    floor.run()
+    again = floor.add(replace(first, request_id="b"))
+    floor.run()
+    assert again.sequence.counters.cached_prompt_tokens == 16
+    assert floor.totals.prefix_cache_hit_tokens == 16
+    assert floor.totals.prompt_tokens == 36
+
+
+def test_many_prompts_larger_than_half_the_pool_go_one_by_one() -> None:
+    floor = Floor(num_blocks=10, block_size=4, limits=limits(prefill_chunk=8))
+    for n in range(4):
+        floor.add(request(str(n), prompt=26, max_tokens=6))
+    floor.run()
+    assert floor.finished == ["0", "1", "2", "3"]
+    assert floor.totals.preemptions == 0
+
+
+def test_a_sequence_may_fill_the_whole_pool() -> None:
+    floor = Floor(num_blocks=10, block_size=4)
+    assert floor.batcher.max_context == 40
+    floor.add(request("a", "fly", 6, prompt=10, max_tokens=30))
+    floor.add(request("b", "strict", 6, prompt=10, max_tokens=30))
+    floor.run()
+
+
+REQUESTS = st.tuples(
+    st.sampled_from([("off", 0), ("strict", 3), ("strict", 12), ("fly", 5), ("fly", 11)]),
+    st.integers(1, 30),  # prompt
+    st.integers(1, 25),  # max_tokens
+    st.integers(-1, 1),  # priority
+    st.integers(0, 10),  # rounds before it comes
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    asked=st.lists(REQUESTS, min_size=1, max_size=8),
+    num_blocks=st.integers(17, 40),  # of 4 positions: the longest sequence with its block just fits
+    round_tokens=st.integers(12, 40),
+    prefill_chunk=st.integers(1, 12),
+    max_running=st.integers(1, 8),
+)
+def test_any_load_finishes_within_budgets_and_never_moves_a_loose_block(
+    asked: list[tuple[tuple[str, int], int, int, int, int]],
+    num_blocks: int,
+    round_tokens: int,
+    prefill_chunk: int,
+    max_running: int,
+) -> None:
+    """Floor.check holds in every round; each loose sequence's blocks end where they end when it is alone."""
+    bounds = {"max_running": max_running, "prefill_chunk": prefill_chunk, "round_tokens": round_tokens}
+    floor = Floor(num_blocks=num_blocks, limits=limits(**bounds, max_context=68))
+    coming: list[tuple[int, GenerationRequest]] = []
+    for n, ((verifier, drafts), prompt, max_tokens, priority, delay) in enumerate(asked):
+        coming.append((delay, request(f"{n}", verifier, drafts, prompt, max_tokens, priority)))
+    for clock in range(11):
+        for delay, entry in coming:
+            if delay == clock:
+                floor.add(entry, at=float(clock))
+        if len(floor.finished) < len(floor.jobs):
+            floor.round()
+    floor.run()
+    for _, entry in coming:
+        if entry.verifier.type == "fly":
+            alone = Floor(limits=limits(max_context=68))
+            alone.add(entry)
+            alone.run()
+            assert floor.boundaries.get(entry.request_id) == alone.boundaries.get(entry.request_id)
