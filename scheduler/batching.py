@@ -56,8 +56,7 @@ class Batcher:
         """The next round; None if there is nobody to run. Grows block tables, admits and preempts."""
         preempted: list[Job] = []
         shares = self._give_blocks(self._share_rows(self.running), preempted)
-        if not preempted:
-            self._admit(shares)
+        self._admit(shares)
         if not shares and self.running:
             most_urgent = min(self.running, key=lambda job: job.rank)
             self._prefill_owed = False  # nothing is held back from the one that must run

@@ -141,6 +141,29 @@ async def test_abort_of_a_waiting_request_does_not_wait_for_the_round() -> None:
             assert (await collect(first))[1].reason is FinishReason.LENGTH
 
 
+async def test_a_consumer_cancelled_while_it_waits_aborts_its_request() -> None:
+    async with serving(runtime()) as engine:
+        stream = engine.submit(ask("a", max_tokens=400))
+        await anext(stream)
+        consumer = asyncio.create_task(collect(stream))
+        await asyncio.sleep(0)
+        consumer.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await consumer
+        stats = await settled(engine)
+        assert stats.finished == {FinishReason.ABORT: 1}
+        assert await anext(stream, None) is None
+
+
+async def test_a_forgotten_stream_aborts_its_request() -> None:
+    async with serving(runtime()) as engine:
+        stream = engine.submit(ask("a", max_tokens=400))
+        await anext(stream)
+        del stream
+        gc.collect()
+        assert (await settled(engine)).finished == {FinishReason.ABORT: 1}
+
+
 async def test_closing_an_ended_stream_spares_the_next_request_of_that_name() -> None:
     async with serving(runtime()) as engine:
         old = engine.submit(ask("a", max_tokens=2))
@@ -169,6 +192,16 @@ async def test_full_queue_refuses_with_a_time_to_retry() -> None:
         await asyncio.gather(*map(collect, streams))
         assert engine.stats().refused == 1
         await collect(engine.submit(ask("3")))
+
+
+async def test_places_in_the_queue_do_not_depend_on_who_has_started() -> None:
+    async with serving(runtime(), limits(max_running=2, max_waiting=1)) as engine:
+        streams = [engine.submit(ask(str(n), max_tokens=100)) for n in range(2)]
+        await asyncio.gather(*map(anext, streams))
+        assert engine.stats().running == 2
+        streams.append(engine.submit(ask("2")))
+        with pytest.raises(QueueFull):
+            engine.submit(ask("3"))
 
 
 async def test_what_can_never_fit_is_refused() -> None:

@@ -1,0 +1,145 @@
+"""create_app: the ASGI application, bound to its port before the models are loaded.
+
+From the outside in: request ids, CORS, the error boundary, API keys, body limits, routes. Refusals of the inner
+layers thus carry CORS headers and a request id, and nothing reads a body whose sender has no key.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from server.errors import ApiError, ErrorBoundary, handle_api_error, handle_http_exception
+from server.openai_api.chat import ChatEndpoint
+from server.openai_api.completions import CompletionEndpoint
+from server.openai_api.models import ModelsEndpoints
+from server.openai_api.schemas import ChatBody, CompletionBody
+from server.readiness import Loader, Readiness
+from server.security import ApiKeys, BodyLimits, RequestId
+from server.serving_config import ServingConfig
+from server.telemetry import Telemetry
+
+
+def create_app(config: ServingConfig, load: Loader, telemetry: Telemetry | None = None) -> FastAPI:
+    """Build the application.
+
+    load: called once by the lifespan, in the background, while the port is already bound. It loads the models off
+    the event loop (asyncio.to_thread) and returns an engine that has not been started; the application starts it,
+    runs a first real forward through it, and only then says 200 on /health. If it raises, /health keeps saying 503,
+    the log has the traceback, and `app.state.readiness.error` holds the exception.
+    telemetry: the EngineObserver that the loader gives to AsyncEngine(..., observer=telemetry); one is made if absent.
+    """
+    telemetry = telemetry or Telemetry()
+    readiness = Readiness(config, load)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        readiness.begin(telemetry.begin)
+        try:
+            yield
+        finally:
+            await readiness.end()
+
+    app = FastAPI(title="Slipstream", lifespan=lifespan, redirect_slashes=False)
+    app.state.readiness = readiness
+    app.add_exception_handler(ApiError, handle_api_error)
+    app.add_exception_handler(HTTPException, handle_http_exception)
+    _add_middleware(app, config)
+    _add_routes(app, config, readiness, telemetry)
+    return app
+
+
+def _add_middleware(app: FastAPI, config: ServingConfig) -> None:
+    # The last one added is the outermost.
+    app.add_middleware(BodyLimits, max_bytes=config.limits.max_body_bytes, timeout=config.limits.body_timeout)
+    app.add_middleware(ApiKeys, keys=config.api_keys)
+    app.add_middleware(ErrorBoundary)
+    if config.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(config.cors_origins),
+            allow_methods=["GET", "POST", "OPTIONS"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id", "retry-after"],
+        )
+    app.add_middleware(RequestId)
+
+
+def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telemetry: Telemetry) -> None:
+    models = ModelsEndpoints(config, readiness)
+    chat, completion = ChatEndpoint(config, readiness), CompletionEndpoint(config, readiness)
+
+    async def health(_request: Request) -> Response:
+        """200 once a first forward has run, 503 with the reason before and while shutting down."""
+        reason = readiness.reason()
+        if reason is None:
+            return JSONResponse({"status": "ok"})
+        headers = {"Retry-After": str(config.queue_retry_after)}
+        return JSONResponse({"status": readiness.status, "reason": reason}, status_code=503, headers=headers)
+
+    async def metrics(_request: Request) -> Response:
+        """Counters, gauges and histograms in Prometheus' text format."""
+        text, media_type = telemetry.exposition(readiness.stats())
+        return Response(text, media_type=media_type)
+
+    async def create_chat_completion(request: Request) -> Response:
+        return await chat(request)
+
+    async def create_completion(request: Request) -> Response:
+        return await completion(request)
+
+    errors: dict[int | str, dict[str, Any]] = {
+        status: {"model": ErrorResponse} for status in (400, 401, 404, 408, 413, 429, 500, 503)
+    }
+    add = app.add_api_route
+    add(
+        "/v1/chat/completions",
+        create_chat_completion,
+        methods=["POST"],
+        responses=errors,
+        openapi_extra=_takes(ChatBody),
+    )
+    add("/v1/completions", create_completion, methods=["POST"], responses=errors, openapi_extra=_takes(CompletionBody))
+    add("/v1/models", models.list, methods=["GET"], responses=errors)
+    add("/v1/models/{name:path}", models.retrieve, methods=["GET"], responses=errors)
+    add("/health", health, methods=["GET"])
+    add("/metrics", metrics, methods=["GET"])
+
+
+class ErrorObject(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorResponse(BaseModel):
+    """What every answer other than 200 looks like."""
+
+    error: ErrorObject
+
+
+def _takes(body: type[BaseModel]) -> dict[str, Any]:
+    """The request body for the OpenAPI document; handlers parse it themselves, more strictly than the framework."""
+    schema = body.model_json_schema()
+    definitions = schema.pop("$defs", {})
+    return {
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _inline(schema, definitions)}}}
+    }
+
+
+def _inline(node: Any, definitions: dict[str, Any]) -> Any:
+    """The schema with its references replaced by what they name (none of them is recursive)."""
+    if isinstance(node, list):
+        return [_inline(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _inline(definitions[node["$ref"].rsplit("/", 1)[1]], definitions)
+    return {key: _inline(value, definitions) for key, value in node.items()}

@@ -1,0 +1,141 @@
+"""The command line: `slipstream serve`, `fetch`, `config check`.
+
+Exit codes: 2 if the configuration or the arguments are wrong, 1 if anything else stands in the way. Heavy imports
+wait until a command needs them, so `--help` is quick.
+"""
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from server.settings import Settings
+
+app = typer.Typer(name="slipstream", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+config_app = typer.Typer(no_args_is_help=True, help="Look at configuration files.")
+app.add_typer(config_app, name="config")
+
+ConfigOption = Annotated[
+    Path, typer.Option("--config", "-c", envvar="SLIPSTREAM_CONFIG", help="YAML file, such as configs/demo.yaml.")
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"slipstream {version('slipstream')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """An OpenAI-compatible LLM server with loosely speculative decoding, chosen per request."""
+
+
+@app.command()
+def serve(
+    config: ConfigOption,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; overrides server.host.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; overrides server.port.")] = None,
+) -> None:
+    """Fetch what is missing, load the models and serve until SIGTERM or Ctrl-C."""
+    given = {"host": host, "port": port}
+    settings = _settings(config, {"server": {key: value for key, value in given.items() if value is not None}})
+    _log_to_stderr(settings.log_level)
+    for warning in settings.warnings():
+        logging.getLogger(__name__).warning(warning)
+    from server.serve import ServeError, run
+
+    try:
+        run(settings)
+    except ServeError as error:
+        _fail(str(error))
+
+
+@app.command()
+def fetch(config: ConfigOption) -> None:
+    """Download, verify and convert the models' weights, so that serving starts at once."""
+    settings = _settings(config)
+    _log_to_stderr(settings.log_level)
+    from server.model_folders import fetch as fetch_models
+    from server.weights import WeightsError
+
+    try:
+        folders = fetch_models(settings)
+    except WeightsError as error:
+        _fail(str(error))
+    for label, folder in (("target", folders.target), ("draft", folders.draft)):
+        if folder is not None:
+            typer.echo(f"{label}: {folder}")
+
+
+@config_app.command("check")
+def config_check(files: Annotated[list[Path], typer.Argument(help="YAML files.", metavar="FILE...")]) -> None:
+    """Check configuration files and say what they come to. Exit code 2 if one is wrong."""
+    from server.settings_loading import ConfigError, load_settings
+    from server.settings_summary import summary
+
+    wrong = False
+    for file in files:
+        try:
+            settings = load_settings(file)
+        except ConfigError as error:
+            wrong = True
+            _complain(str(error))
+            continue
+        typer.echo(f"{file}: valid")
+        for line in summary(settings):
+            typer.echo(f"  {line}")
+        for warning in settings.warnings():
+            typer.echo(f"  warning: {warning}")
+    if wrong:
+        raise typer.Exit(2)
+
+
+def _settings(file: Path, flags: dict[str, Any] | None = None) -> "Settings":
+    from server.settings_loading import ConfigError, load_settings
+
+    try:
+        return load_settings(file, flags)
+    except ConfigError as error:
+        _complain(str(error))
+        raise typer.Exit(2) from None
+
+
+def _complain(message: str) -> None:
+    for line in message.splitlines():
+        typer.echo(f"slipstream: {line}", err=True)
+
+
+def _fail(message: str) -> NoReturn:
+    _complain(message)
+    raise typer.Exit(1)
+
+
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(
+        level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
+    )
+    # Libraries speak up only when something is wrong; their request lines would repeat ours.
+    for name in ("httpx", "httpx2", "httpcore", "huggingface_hub", "transformers", "uvicorn", "filelock", "asyncio"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

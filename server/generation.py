@@ -1,0 +1,159 @@
+"""Generation: the one meeting point of tokens and text, used by every API dialect.
+
+A plan of one or more sequences is submitted as a whole; their events come back as text deltas in the order in which
+they happen. Leaving the generation early, for whatever reason, aborts what is still running.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from core.provenance import FinishReason
+from core.sequence import GenerationRequest
+from scheduler.admission import ContextTooLong, EngineStopped, QueueFull
+from scheduler.events import Event, FinishedEvent, TokensEvent
+from scheduler.stream import RequestStream
+from server import report
+from server.answer_text import AnswerText, AnswerToken
+from server.errors import ApiError, context_exceeded, internal, invalid, unavailable
+from server.live_model import LiveModel
+from server.text.stop_strings import StopAutomaton, StopStrings
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationPlan:
+    """What to generate, resolved: sequence i is choice i of the answer.
+
+    prompt_tokens: of all prompts, each counted once however many choices it has. choices_per_prompt: n.
+    list_tokens: whether deltas list their tokens (for logprobs). warnings: sentences for the report.
+    prompt_param: the request's field that an overlong prompt is blamed on.
+    """
+
+    requests: tuple[GenerationRequest, ...]
+    prompt_tokens: int
+    choices_per_prompt: int
+    stops: StopAutomaton | None
+    list_tokens: bool
+    warnings: tuple[str, ...]
+    prompt_param: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """News about one choice. finish_reason: "stop" or "length" in its last delta, else None."""
+
+    index: int
+    text: str
+    tokens: tuple[AnswerToken, ...]
+    finish_reason: str | None = None
+
+
+class Generation:
+    """Submitted when built: ApiError if the engine refuses. Iterate it once; close it always."""
+
+    def __init__(self, plan: GenerationPlan, model: LiveModel) -> None:
+        self._plan = plan
+        self._model = model
+        self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
+        self._first: tuple[int, Event] | None = None  # taken by settle(), not yet given out
+        self._answers = [AnswerText(model.token_bytes, plan.stops, plan.list_tokens) for _ in plan.requests]
+        self._finished: dict[int, FinishedEvent] = {}
+        self._pumps: list[asyncio.Task[None]] = []
+        self.completion_tokens = 0
+        streams = self._submit()
+        self._pumps = [asyncio.create_task(self._pump(index, stream)) for index, stream in enumerate(streams)]
+
+    def _submit(self) -> list[RequestStream]:
+        streams: list[RequestStream] = []
+        try:
+            for request in self._plan.requests:
+                stop = None if self._plan.stops is None else StopStrings(self._plan.stops, self._model.token_bytes)
+                streams.append(self._model.engine.submit(request, stop))
+        except Exception as error:
+            self.close()
+            raise self._refusal(error) from error
+        return streams
+
+    def _refusal(self, error: Exception) -> Exception:
+        if isinstance(error, QueueFull):
+            message = "The server is busy: too many requests are waiting. Please try again later."
+            return ApiError(429, message, type="rate_limit_error", code="queue_full", retry_after=error.retry_after)
+        if isinstance(error, ContextTooLong):
+            param, tokens = self._plan.prompt_param, error.prompt_tokens
+            return context_exceeded(self._model.max_context, tokens, True, param, error.longest)
+        if isinstance(error, EngineStopped):
+            return unavailable("The server is shutting down.", retry_after=10)
+        return invalid(f"{error}.") if isinstance(error, ValueError) else error
+
+    async def _pump(self, index: int, stream: RequestStream) -> None:
+        async with stream:
+            async for event in stream:
+                self._events.put_nowait((index, event))
+
+    async def settle(self, patience: float) -> None:
+        """Wait until the first event or for `patience` seconds, so that an answer that fails at once can still be
+        a plain HTTP error. ApiError if the first event is a failure."""
+        try:
+            async with asyncio.timeout(patience):
+                self._first = await self._events.get()
+        except TimeoutError:
+            return
+        self._raise_failure(self._first[1])
+
+    async def _next(self) -> tuple[int, Event]:
+        first, self._first = self._first, None
+        return first if first is not None else await self._events.get()
+
+    async def deltas(self) -> AsyncIterator[Delta]:
+        """Every choice's deltas as they happen, the last of each with a finish reason. ApiError if one fails."""
+        try:
+            while not self.finished:
+                index, event = await self._next()
+                self._raise_failure(event)
+                if isinstance(event, TokensEvent):
+                    self.completion_tokens += len(event.tokens)
+                    piece = self._answers[index].push(event.tokens)
+                    if piece.text or piece.tokens:
+                        yield Delta(index, piece.text, piece.tokens)
+                else:
+                    self._finished[index] = event
+                    piece = self._answers[index].finish(event.reason)
+                    yield Delta(index, piece.text, piece.tokens, event.reason.value)
+        finally:
+            self.close()
+
+    def _raise_failure(self, event: Event) -> None:
+        if not isinstance(event, FinishedEvent):
+            return
+        if event.reason is FinishReason.ERROR:
+            failure = internal()
+            raise ApiError(500, event.message or failure.message, type=failure.type, code="engine_error")
+        if event.reason is FinishReason.ABORT:
+            raise unavailable("The server is shutting down and could not finish the answer.", retry_after=10)
+
+    def close(self) -> None:
+        """Abort whatever has not finished. Safe to call again."""
+        for pump in self._pumps:
+            pump.cancel()
+        for index, request in enumerate(self._plan.requests):
+            if index not in self._finished:
+                self._model.engine.abort(request.request_id)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every choice has finished."""
+        return len(self._finished) == len(self._answers)
+
+    def usage(self) -> dict[str, Any]:
+        """So far while it runs; complete, with the prefix cache's share, when everything has finished."""
+        cached: int | None = None
+        if self.finished:
+            firsts = range(0, len(self._answers), self._plan.choices_per_prompt)
+            cached = sum(self._finished[index].cached_prompt_tokens for index in firsts)
+        return report.usage(self._plan.prompt_tokens, self.completion_tokens, cached)
+
+    def speculation(self) -> dict[str, Any]:
+        first = self._plan.requests[0]
+        events = [self._finished[index] for index in sorted(self._finished)]
+        return report.speculation(first.verifier.type, first.drafter, events, self._plan.warnings)

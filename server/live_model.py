@@ -1,0 +1,43 @@
+"""LiveModel: the loaded model as handlers use it, its engine together with what turns text into tokens and back."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Self
+
+from scheduler.engine import AsyncEngine
+from server.serving_config import Served
+from server.text.chat_template import PromptBuilder
+from server.text.token_bytes import TokenBytes
+
+
+@dataclass(frozen=True, slots=True)
+class LiveModel:
+    """max_context: what one sequence may take, the engine's own bound included. fingerprint: OpenAI's
+    system_fingerprint, equal for equal vocabularies, templates and contexts."""
+
+    engine: AsyncEngine
+    token_bytes: TokenBytes
+    prompts: PromptBuilder
+    eos_token_ids: frozenset[int]
+    vocab_size: int
+    max_context: int
+    has_draft: bool
+    fingerprint: str
+
+    @classmethod
+    def build(cls, served: Served, name: str) -> Self:
+        """Takes about a second for a large vocabulary; call it off the event loop."""
+        token_bytes = TokenBytes.from_tokenizer(served.tokenizer, served.vocab_size, served.control_token_ids)
+        max_context = min(served.max_context, served.engine.max_context)
+        template = str(getattr(served.tokenizer, "chat_template", ""))
+        digest = hashlib.sha256(f"{name}\0{served.vocab_size}\0{max_context}\0{template}".encode())
+        return cls(
+            engine=served.engine,
+            token_bytes=token_bytes,
+            prompts=PromptBuilder(served.tokenizer, token_bytes, served.control_token_ids, max_context),
+            eos_token_ids=served.eos_token_ids,
+            vocab_size=served.vocab_size,
+            max_context=max_context,
+            has_draft=served.has_draft,
+            fingerprint=f"fp_{digest.hexdigest()[:10]}",
+        )

@@ -1,0 +1,91 @@
+"""Shared by both dialect endpoints: an answer's constant fields, its token entries, and how a request is served."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from server.errors import context_exceeded, invalid
+from server.generation import Generation, GenerationPlan
+from server.live_model import LiveModel
+from server.streaming import SETTLE_SECONDS, ChunkStream, ClientGoneError, while_connected
+from server.text.chat_template import PromptTooLongError, TemplateError
+
+T = TypeVar("T")
+_GONE = 499  # nobody reads it; it shows in access logs
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What every chunk of an answer repeats."""
+
+    id: str
+    object: str
+    model: str
+    fingerprint: str
+    created: int
+
+    @classmethod
+    def new(cls, prefix: str, object: str, model_name: str, model: LiveModel) -> "Envelope":
+        return cls(f"{prefix}-{uuid.uuid4().hex}", object, model_name, model.fingerprint, int(time.time()))
+
+    def wrap(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": self.object,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+            **more,
+        }
+
+
+class Renderer(Protocol):
+    """Writes a generation in one dialect."""
+
+    def chunks(self, generation: Generation) -> AsyncIterator[dict[str, Any]]:
+        """The answer in pieces, for a stream."""
+        ...
+
+    async def whole(self, generation: Generation) -> dict[str, Any]:
+        """The answer in one."""
+        ...
+
+
+async def build_prompt(build: Callable[..., T], *arguments: Any, model: LiveModel, param: str) -> T:
+    """Render and tokenise in a thread. ApiError for a prompt that is too long or cannot be rendered."""
+    try:
+        return await asyncio.to_thread(build, *arguments)
+    except PromptTooLongError as error:
+        raise context_exceeded(model.max_context, error.tokens, error.exact, param) from None
+    except (TemplateError, ValueError) as error:
+        raise invalid(f"{error}.", param) from None
+
+
+async def answer(
+    request: Request,
+    stream: bool,
+    plan: Coroutine[Any, Any, GenerationPlan],
+    model: LiveModel,
+    renderer: Renderer,
+    drain_seconds: float,
+) -> Response:
+    """Plan, submit, and answer; a client that leaves meanwhile stops the work at whatever stage it is."""
+    try:
+        generation = Generation(await while_connected(request, plan), model)
+        try:
+            if stream:
+                await while_connected(request, generation.settle(SETTLE_SECONDS))
+                return ChunkStream(renderer.chunks(generation), generation, drain_seconds)
+            return JSONResponse(await while_connected(request, renderer.whole(generation)))
+        except BaseException:
+            generation.close()
+            raise
+    except ClientGoneError:
+        return Response(status_code=_GONE)

@@ -1,0 +1,181 @@
+"""From a validated body to a GenerationPlan: defaults filled in, ranges of this model and this server checked."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.sampling_params import SamplingParams
+from core.sequence import GenerationRequest
+from core.verifiers.params import VerifierParams
+from core.verifiers.parse import VerifierError, check_window, parse_verifier
+from server.errors import invalid, shorten
+from server.generation import GenerationPlan
+from server.live_model import LiveModel
+from server.openai_api.schemas import ChatBody, CompletionBody
+from server.serving_config import ServingConfig
+from server.text.stop_strings import StopAutomaton
+
+Body = ChatBody | CompletionBody
+
+
+@dataclass(frozen=True, slots=True)
+class _Speculation:
+    verifier: VerifierParams
+    drafter: str
+    num_draft_tokens: int
+    warnings: tuple[str, ...]
+
+
+def make_plan(
+    body: Body, prompts: Sequence[Sequence[int]], answer_id: str, config: ServingConfig, model: LiveModel, field: str
+) -> GenerationPlan:
+    """Choices in OpenAI's order: all of the first prompt, then all of the second, ... ApiError for what does not fit.
+
+    field: the body's field that holds the prompts. A seed given by the client is used for every prompt, so that a
+    prompt answers in a list as it does alone; without one each prompt gets a fresh seed. choice_index keeps the
+    choices of one prompt apart.
+    """
+    choices = _check_counts(body, len(prompts), config)
+    speculation = _speculation(body, config, model)
+    stop_ids = _token_ids(body.stop_token_ids or [], "stop_token_ids", config.limits.max_stop_token_ids, model)
+    end_ids = stop_ids if body.ignore_eos else stop_ids | model.eos_token_ids
+    requests: list[GenerationRequest] = []
+    for prompt in prompts:
+        seed = secrets.randbits(64) if body.seed is None else body.seed
+        max_tokens = _max_tokens(body, len(prompt), model)
+        for choice in range(choices):
+            requests.append(
+                GenerationRequest(
+                    request_id=f"{answer_id}-{len(requests)}",
+                    prompt=tuple(prompt),
+                    max_tokens=max_tokens,
+                    sampling=_sampling(body, seed, choice, max_tokens, config, model),
+                    verifier=speculation.verifier,
+                    drafter=speculation.drafter,
+                    num_draft_tokens=speculation.num_draft_tokens,
+                    strict_prefix=config.strict_prefix if body.strict_prefix is None else body.strict_prefix,
+                    end_token_ids=end_ids,
+                    priority=body.priority or 0,
+                )
+            )
+    return GenerationPlan(
+        requests=tuple(requests),
+        prompt_tokens=sum(len(prompt) for prompt in prompts),
+        choices_per_prompt=choices,
+        stops=_stops(body, config),
+        list_tokens=body.alternatives is not None,
+        warnings=speculation.warnings,
+        prompt_param=field,
+    )
+
+
+def _check_counts(body: Body, num_prompts: int, config: ServingConfig) -> int:
+    choices, limits = body.n or 1, config.limits
+    if choices > limits.max_n:
+        raise invalid(f"'n' must be at most {limits.max_n}, got {choices}.", "n")
+    if choices * num_prompts > limits.max_sequences:
+        raise invalid(f"'n' times the number of prompts must be at most {limits.max_sequences}.", "n")
+    return choices
+
+
+def _max_tokens(body: Body, prompt_tokens: int, model: LiveModel) -> int:
+    room = model.max_context - prompt_tokens
+    limit = body.token_limit
+    return max(1, room if limit is None else min(limit, room))
+
+
+def _sampling(
+    body: Body, seed: int, choice: int, max_tokens: int, config: ServingConfig, model: LiveModel
+) -> SamplingParams:
+    least = body.min_tokens or 0
+    limit = body.token_limit
+    if limit is not None and least > limit:
+        raise invalid(f"'min_tokens' must be at most the {limit} tokens of the answer, got {least}.", "min_tokens")
+    return SamplingParams(
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_k=max(0, body.top_k or 0),
+        top_p=1.0 if body.top_p is None else body.top_p,
+        min_p=body.min_p or 0.0,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        repetition_penalty=1.0 if body.repetition_penalty is None else body.repetition_penalty,
+        logit_bias=_logit_bias(body, config, model),
+        seed=seed,
+        choice_index=choice,
+        min_tokens=min(least, max_tokens),
+        logprobs=body.alternatives,
+    )
+
+
+def _logit_bias(body: Body, config: ServingConfig, model: LiveModel) -> dict[int, float]:
+    biases = body.logit_bias or {}
+    if len(biases) > config.limits.max_logit_bias:
+        raise invalid(f"'logit_bias' may have at most {config.limits.max_logit_bias} entries.", "logit_bias")
+    for token_id in biases:
+        if token_id >= model.vocab_size:
+            raise invalid(
+                f"'logit_bias' names token {token_id}; ids go from 0 to {model.vocab_size - 1}.", "logit_bias"
+            )
+    return biases
+
+
+def _token_ids(ids: Sequence[int], param: str, most: int, model: LiveModel) -> frozenset[int]:
+    if len(ids) > most:
+        raise invalid(f"'{param}' may have at most {most} entries.", param)
+    for token_id in ids:
+        if not 0 <= token_id < model.vocab_size:
+            raise invalid(f"'{param}' must be token ids from 0 to {model.vocab_size - 1}.", param)
+    return frozenset(ids)
+
+
+def _stops(body: Body, config: ServingConfig) -> StopAutomaton | None:
+    stops, limits = body.stop or [], config.limits
+    if len(stops) > limits.max_stop:
+        raise invalid(f"'stop' may have at most {limits.max_stop} strings, got {len(stops)}.", "stop")
+    if any(len(stop) > limits.max_stop_chars for stop in stops):
+        raise invalid(f"'stop' strings may have at most {limits.max_stop_chars} characters.", "stop")
+    return StopAutomaton(stop.encode() for stop in stops) if stops else None
+
+
+def _speculation(body: Body, config: ServingConfig, model: LiveModel) -> _Speculation:
+    try:
+        verifier = parse_verifier(
+            body.verifier, config.verifier_defaults, config.default_verifier, config.allowed_verifiers
+        )
+    except VerifierError as error:
+        raise invalid(f"{error}.", error.param) from error
+    drafter = _drafter(body, config, model)
+    drafts = _num_draft_tokens(body, config)
+    if verifier.type == "off":
+        return _Speculation(verifier, "none", 0, ())
+    from_request = body.num_draft_tokens is not None or (isinstance(body.verifier, dict) and "window" in body.verifier)
+    try:
+        warning = check_window(verifier, drafts, from_request)
+    except VerifierError as error:
+        raise invalid(f"{error}.", error.param) from error
+    return _Speculation(verifier, drafter, drafts, (warning,) if warning else ())
+
+
+def _drafter(body: Body, config: ServingConfig, model: LiveModel) -> str:
+    """The drafter by its own name; "auto" is the best one that this server has and allows."""
+    able = [name for name in config.allowed_drafters if model.has_draft or name == "prompt_lookup"]
+    name = body.drafter or config.default_drafter
+    if name == "auto":
+        preferred = [known for known in ("multilevel", "model", "prompt_lookup") if known in able]
+        if not preferred:
+            raise invalid("no drafter is available on this server; use the verifier 'off'.", "drafter")
+        return preferred[0]
+    if name not in able:
+        shown = shorten(repr(name), 80)
+        raise invalid(f"'drafter' {shown} is not available; allowed: {', '.join(['auto', *able])}.", "drafter")
+    return name
+
+
+def _num_draft_tokens(body: Body, config: ServingConfig) -> int:
+    drafts = body.num_draft_tokens
+    if drafts is None:
+        return config.default_num_draft_tokens
+    if drafts > config.max_num_draft_tokens:
+        allowed = f"from 1 to {config.max_num_draft_tokens}"
+        raise invalid(f"'num_draft_tokens' must be an integer {allowed}, got {drafts}.", "num_draft_tokens")
+    return drafts

@@ -1,0 +1,97 @@
+"""The server process: uvicorn around the application, and how it ends.
+
+A stop (SIGTERM or Ctrl-C) closes the port, lets running answers finish for server.drain_seconds, then ends the rest
+with an error that says why.
+"""
+
+import asyncio
+import logging
+import math
+import socket
+import time
+
+import uvicorn
+
+from core.models.errors import InvalidModelFile, UnsupportedModel
+from server.app import create_app
+from server.assembly import AssemblyError, assemble, serving_config
+from server.model_folders import Folders
+from server.readiness import Readiness
+from server.serving_config import Served
+from server.settings import Settings
+from server.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+# Request line and headers; bodies have their own limit in the application.
+_MAX_HEADER_BYTES = 64 << 10
+_LAST_WORDS_SECONDS = 5  # for answers that the end of the drain time cut short to say so
+_EXPLAINED = (AssemblyError, UnsupportedModel, InvalidModelFile, MemoryError)
+
+
+class _Server(uvicorn.Server):
+    """Lets the engine end what runs past the drain time, so that clients are told; uvicorn would cut them off."""
+
+    def __init__(self, config: uvicorn.Config, readiness: Readiness) -> None:
+        super().__init__(config)
+        self._readiness = readiness
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        log.info("stopping; running answers may finish")
+        ending = asyncio.create_task(self._readiness.end())
+        await super().shutdown(sockets)
+        await ending
+
+
+class ServerProcess:
+    """Serves on a bound port until stopped, or until it shows that the models cannot be loaded."""
+
+    def __init__(self, settings: Settings, folders: Folders, began: float) -> None:
+        self._settings, self._folders, self._began = settings, folders, began
+        self._telemetry = Telemetry()
+        self._failure: Exception | None = None
+        application = create_app(serving_config(settings), self._load, self._telemetry)
+        self._readiness: Readiness = application.state.readiness
+        self._server = _Server(
+            uvicorn.Config(
+                application,
+                callback_notify=self._end_if_failed,
+                timeout_notify=1,
+                http="h11",
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
+                timeout_keep_alive=settings.server.keep_alive_seconds,
+                timeout_graceful_shutdown=math.ceil(settings.server.drain_seconds) + _LAST_WORDS_SECONDS,
+            ),
+            self._readiness,
+        )
+
+    def run(self, port: socket.socket) -> Exception | None:
+        """Serve until stopped; what loading failed with, if it did."""
+        host, number = port.getsockname()[:2]
+        self._url = f"http://{f'[{host}]' if ':' in host else host}:{number}/v1"
+        log.info("listening on %s; loading the models", self._url)
+        logging.getLogger("server.readiness").addFilter(_without_traceback)
+        self._server.run(sockets=[port])
+        return self._failure
+
+    async def _load(self) -> Served:
+        served = await asyncio.to_thread(assemble, self._settings, self._folders, self._telemetry)
+        log.info("models loaded, %.1f s after the start", time.monotonic() - self._began)
+        return served
+
+    async def _end_if_failed(self) -> None:
+        """Called by uvicorn every second: a server that can never answer should not look alive."""
+        self._failure = self._readiness.error
+        if self._failure is not None:
+            self._server.should_exit = True
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Let a failure through whose reason is not known; one that explains itself is printed at the end."""
+    return not (record.exc_info and isinstance(record.exc_info[1], _EXPLAINED))

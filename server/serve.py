@@ -1,0 +1,42 @@
+"""Serving, in the order in which things should fail: the port first, then the weights, then the models.
+
+What takes seconds to import waits until the first two are there.
+"""
+
+import socket
+import time
+
+from server.model_folders import fetch
+from server.settings import Settings
+from server.weights import WeightsError
+
+
+class ServeError(Exception):
+    """Serving could not begin; the message says why."""
+
+
+def run(settings: Settings) -> None:
+    """Serve until stopped. ServeError if the port, the weights or the models cannot be had."""
+    began = time.monotonic()
+    with _bind(settings.server.host, settings.server.port) as port:
+        try:
+            folders = fetch(settings)
+        except WeightsError as error:
+            raise ServeError(str(error)) from error
+        from server.process import ServerProcess
+
+        failure = ServerProcess(settings, folders, began).run(port)
+    if failure is not None:
+        raise ServeError(f"the models could not be loaded: {failure}") from failure
+
+
+def _bind(host: str, number: int) -> socket.socket:
+    """Take the port before the long fetch: a conflict shows at once, and nobody else takes it meanwhile."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+        port = socket.socket(family, kind)
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port.bind(address)
+    except OSError as error:
+        raise ServeError(f"cannot listen on {host}:{number}: {error.strerror}") from error
+    return port

@@ -1,0 +1,108 @@
+"""What the HTTP side needs to know: settings before the models are loaded, and what loading gives.
+
+`ServingConfig` is frozen and complete before the port is bound; it comes from the settings file. `Served` is
+what the loader hands over once the models are in memory: the engine and the facts of its tokenizer. Between the
+two the server answers 503, so a load balancer sees a live process that is not ready yet.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from core.verifiers.params import (
+    CsdParams,
+    FlyParams,
+    HybridParams,
+    LossyParams,
+    OffParams,
+    StrictParams,
+    VerifierParams,
+)
+from scheduler.engine import AsyncEngine
+
+VERIFIERS: tuple[str, ...] = ("off", "strict", "fly", "csd", "hybrid", "lossy")
+DRAFTERS: tuple[str, ...] = ("model", "prompt_lookup", "multilevel")
+
+
+def _verifier_defaults() -> Mapping[str, VerifierParams]:
+    every = (OffParams(), StrictParams(), FlyParams(), CsdParams(), HybridParams(), LossyParams())
+    return MappingProxyType({params.type: params for params in every})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Hard bounds on one request, each answered with a 400 (413 and 408 for the body) that names the bound.
+
+    max_body_bytes: of the HTTP body. body_timeout: seconds a body may take to arrive. max_n: choices per
+    prompt. max_prompts: prompts in one completion. max_sequences: prompts x n. max_stop: stop strings.
+    max_stop_chars: characters of one stop string. max_logit_bias, max_stop_token_ids, max_messages,
+    max_metadata: entries.
+    """
+
+    max_body_bytes: int = 8 << 20
+    body_timeout: float = 60.0
+    max_n: int = 16
+    max_prompts: int = 64
+    max_sequences: int = 64
+    max_stop: int = 16
+    max_stop_chars: int = 1024
+    max_logit_bias: int = 1024
+    max_stop_token_ids: int = 64
+    max_messages: int = 2048
+    max_metadata: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ServingConfig:
+    """How requests are understood; whatever a request leaves out is filled in from here.
+
+    model: the name that /v1/models lists and answers carry. aliases: other names that requests may use.
+    default_verifier: a key of verifier_defaults. verifier_defaults: for every verifier type the parameters that
+    a request naming it does not give. allowed_verifiers: what a request may choose; naming just the default pins it.
+    default_drafter: "auto" or one of allowed_drafters. allowed_drafters: subset of DRAFTERS.
+    default_num_draft_tokens: K where a request does not say; max_num_draft_tokens: the most it may say.
+    strict_prefix: default number of leading output tokens that are never loosened.
+    api_keys: accepted bearer tokens; empty leaves the server open. cors_origins: origins a browser may call from,
+    ("*",) for any, () for none. owned_by: shown by /v1/models. drain_seconds: how long shutdown waits for
+    running requests. queue_retry_after: seconds told to clients while the models load.
+    """
+
+    model: str
+    aliases: tuple[str, ...] = ()
+    default_verifier: str = "strict"
+    verifier_defaults: Mapping[str, VerifierParams] = field(default_factory=_verifier_defaults)
+    allowed_verifiers: tuple[str, ...] = VERIFIERS
+    default_drafter: str = "auto"
+    allowed_drafters: tuple[str, ...] = DRAFTERS
+    default_num_draft_tokens: int = 8
+    max_num_draft_tokens: int = 32
+    strict_prefix: int = 0
+    api_keys: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ()
+    owned_by: str = "slipstream"
+    drain_seconds: float = 30.0
+    queue_retry_after: int = 5
+    limits: Limits = field(default_factory=Limits)
+
+    def serves(self, name: str) -> bool:
+        return name == self.model or name in self.aliases
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the loader returns: the engine, not started yet, and the target's vocabulary facts.
+
+    tokenizer: the target's transformers tokenizer (a fast one), whose chat template is used if it has one.
+    eos_token_ids: end an answer unless the request ignores them. control_token_ids: tokens that never show
+    up in text (special added tokens and EOS). max_context: prompt and output together, in tokens.
+    vocab_size: width of the logits; ids in requests must be below it. has_draft: whether there is a draft model.
+    """
+
+    engine: AsyncEngine
+    tokenizer: Any
+    eos_token_ids: frozenset[int]
+    control_token_ids: frozenset[int]
+    max_context: int
+    vocab_size: int
+    has_draft: bool

@@ -1,0 +1,203 @@
+"""Settings: one YAML file, overridden by SLIPSTREAM_* environment variables, overridden by flags.
+
+A variable names its key with double underscores: SLIPSTREAM_SERVER__PORT=9000, SLIPSTREAM_MODELS__DRAFT=null.
+SLIPSTREAM_API_KEYS='["sk-..."]' is short for SLIPSTREAM_SERVER__API_KEYS. Whatever is wrong is said in one line
+that names the key, the value and what is allowed; nothing unknown is ignored.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, OffParams, StrictParams
+from server.weights.sources import ModelSource
+from server.weights.store import default_cache
+
+VerifierName = Literal["off", "strict", "fly", "csd", "hybrid", "lossy"]
+DrafterName = Literal["model", "prompt_lookup", "multilevel"]
+Weights = Literal["fp16", "int8", "float32", "bfloat16"]
+
+
+def _conflict(message: str) -> PydanticCustomError:
+    """An error between keys, which the message names itself."""
+    return PydanticCustomError("conflict", "{message}", {"message": message})
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class TargetSettings(ModelSource):
+    """The model whose answers are served. weights: what its linear layers are held as; fp16 is exact on a CPU."""
+
+    weights: Weights = "fp16"
+
+
+class DraftSettings(ModelSource):
+    """The small model that guesses ahead. Errors of int8 cost speed, never correctness."""
+
+    weights: Weights = "int8"
+
+
+class ModelsSettings(_Section):
+    """draft: null for none; `source: target` for the target's own files, held as other weights."""
+
+    target: TargetSettings
+    draft: DraftSettings | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _share_files(cls, data: Any) -> Any:
+        draft, target = (data.get("draft"), data.get("target")) if isinstance(data, dict) else (None, None)
+        if isinstance(draft, dict) and isinstance(target, dict) and draft.get("source") == "target":
+            shared = {key: target[key] for key in ("source", "sha256", "size") if key in target}
+            name = f"{target['name']} (draft)" if "name" in target else None
+            return {**data, "draft": {"name": name, **draft, **shared}}
+        return data
+
+
+class KvCacheSettings(_Section):
+    """tokens: positions held for all sequences together, rounded up to whole blocks. Memory is taken as it fills."""
+
+    tokens: int = Field(32768, ge=256)
+
+
+class SchedulerSettings(_Section):
+    """Bounds on what runs at once; see scheduler.limits.SchedulerLimits."""
+
+    max_running: int = Field(16, ge=1)
+    max_waiting: int = Field(256, ge=0)
+    prefill_chunk: int = Field(256, ge=1)
+    round_tokens: int = Field(512, ge=1)
+
+    @model_validator(mode="after")
+    def _chunk_fits(self) -> Self:
+        if self.prefill_chunk > self.round_tokens:
+            raise _conflict(f"prefill_chunk = {self.prefill_chunk} must not exceed round_tokens = {self.round_tokens}")
+        return self
+
+
+class VerifierSettings(_Section):
+    """Per verifier, the parameters a request naming it does not give."""
+
+    off: OffParams = OffParams()
+    strict: StrictParams = StrictParams()
+    fly: FlyParams = FlyParams()
+    csd: CsdParams = CsdParams()
+    hybrid: HybridParams = HybridParams()
+    lossy: LossyParams = LossyParams()
+
+
+class SpeculationSettings(_Section):
+    """What a request gets that does not say, and what it may say.
+
+    draft_length: `fixed` drafts num_draft_tokens each round. correction_memory: CSD's table, a file;
+    without one csd loosens nothing.
+    """
+
+    verifier: VerifierName = "strict"
+    verifiers: VerifierSettings = VerifierSettings()
+    allowed_verifiers: tuple[VerifierName, ...] = Field(
+        ("off", "strict", "fly", "csd", "hybrid", "lossy"), min_length=1
+    )
+    drafter: Literal["auto"] | DrafterName = "auto"
+    allowed_drafters: tuple[DrafterName, ...] = Field(("model", "prompt_lookup", "multilevel"), min_length=1)
+    num_draft_tokens: int = Field(8, ge=1, le=64)
+    max_num_draft_tokens: int = Field(32, ge=1, le=64)
+    draft_length: Literal["fixed"] = "fixed"
+    strict_prefix: int = Field(0, ge=0)
+    correction_memory: Path | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        k, most = self.num_draft_tokens, self.max_num_draft_tokens
+        if k > most:
+            raise _conflict(f"num_draft_tokens = {k} must not exceed max_num_draft_tokens = {most}")
+        if self.verifier not in self.allowed_verifiers:
+            allowed = ", ".join(self.allowed_verifiers)
+            raise _conflict(f"verifier = {self.verifier} must be one of allowed_verifiers ({allowed})")
+        if self.drafter not in ("auto", *self.allowed_drafters):
+            allowed = ", ".join(self.allowed_drafters)
+            raise _conflict(f"drafter = {self.drafter} must be auto or one of allowed_drafters ({allowed})")
+        return self
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class ServerSettings(_Section):
+    """Where and to whom. cors_origins: ["*"] for any. drain_seconds: how long a stop waits for running answers."""
+
+    host: str = Field("127.0.0.1", min_length=1)
+    port: int = Field(8000, ge=0, le=65535)
+    api_keys: tuple[SecretStr, ...] = ()
+    cors_origins: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
+    owned_by: str = Field("slipstream", min_length=1)
+    max_body_bytes: int = Field(8 << 20, ge=1024)
+    body_timeout: float = Field(60.0, gt=0)
+    keep_alive_seconds: int = Field(75, ge=1)
+    drain_seconds: float = Field(30.0, ge=0)
+
+    @model_validator(mode="after")
+    def _keys_are_keys(self) -> Self:
+        if any(not key.get_secret_value().strip() for key in self.api_keys):
+            raise _conflict("api_keys must not hold an empty key")
+        return self
+
+
+class Settings(BaseSettings):
+    """Everything, checked. served_model_name: default the target's name. aliases: other names requests may use.
+
+    max_context: prompt and output together; default what the model and the KV cache allow. threads: default
+    torch's own choice, the physical cores.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="SLIPSTREAM_", env_nested_delimiter="__", env_ignore_empty=True, extra="forbid", frozen=True
+    )
+
+    models: ModelsSettings
+    served_model_name: str | None = Field(None, min_length=1)
+    aliases: tuple[str, ...] = ()
+    max_context: int | None = Field(None, ge=2)
+    kv_cache: KvCacheSettings = KvCacheSettings()
+    scheduler: SchedulerSettings = SchedulerSettings()
+    speculation: SpeculationSettings = SpeculationSettings()
+    server: ServerSettings = ServerSettings()
+    threads: int | None = Field(None, ge=1, le=1024)
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    cache_dir: Annotated[Path, AfterValidator(Path.expanduser)] = Field(default_factory=default_cache)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        drafter, context, tokens = self.speculation.drafter, self.max_context, self.kv_cache.tokens
+        if self.models.draft is None and drafter in ("model", "multilevel"):
+            raise _conflict(
+                f"speculation.drafter = {drafter} needs a draft model: set models.draft, or use auto or prompt_lookup"
+            )
+        if context is not None and context > tokens:
+            raise _conflict(f"max_context = {context} must not exceed kv_cache.tokens = {tokens}")
+        return self
+
+    @property
+    def model_name(self) -> str:
+        """The name /v1/models lists."""
+        return self.served_model_name or self.models.target.label
+
+    def warnings(self) -> list[str]:
+        """What is allowed but probably not meant."""
+        found = []
+        k, verifiers = self.speculation.num_draft_tokens, self.speculation.verifiers
+        for name, window in (("fly", verifiers.fly.window), ("hybrid", verifiers.hybrid.window)):
+            if name in self.speculation.allowed_verifiers and k <= window:
+                found.append(
+                    f"speculation.num_draft_tokens = {k} is not above speculation.verifiers.{name}.window = {window}: "
+                    f"by default {name} cannot defer anything"
+                )
+        if not self.server.api_keys and self.server.host not in ("127.0.0.1", "localhost", "::1"):
+            found.append(f"server.host = {self.server.host} without server.api_keys: anybody who reaches it can use it")
+        return found

@@ -1,0 +1,176 @@
+"""From a file, the environment and flags to Settings, and from a mistake in them to one clear line."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, EnvSettingsSource, InitSettingsSource, PydanticBaseSettingsSource
+
+from server.settings import Settings
+
+_PREFIX = "SLIPSTREAM_"
+_SHORT = {f"{_PREFIX}API_KEYS": ("server", "api_keys")}
+_NOT_SETTINGS = {f"{_PREFIX}CONFIG"}  # read by the command line
+# A container platform describes a service named "slipstream" with variables of these names.
+_SERVICE_LINKS = re.compile(rf"{_PREFIX}(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP)\w*)?)")
+
+Loc = tuple[str | int, ...]
+
+
+class ConfigError(Exception):
+    """The configuration is wrong; str() has one line per mistake."""
+
+
+def load_settings(file: Path, flags: Mapping[str, Any] | None = None) -> Settings:
+    """Read `file`, lay the environment and then `flags` (nested, as the file) over it, and check the whole.
+
+    ConfigError, one line a mistake, if the file cannot be read or the outcome is not valid.
+    """
+    _refuse_unknown_variables()
+    data, given = _read(file), dict(flags or {})
+
+    class Loaded(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            short = InitSettingsSource(settings_cls, _short_forms())
+            return init_settings, short, _Environment(settings_cls), InitSettingsSource(settings_cls, data)
+
+    try:
+        return Loaded(**given)
+    except ValidationError as error:
+        lines = [_explain(mistake, file, given) for mistake in error.errors(include_url=False)]
+        raise ConfigError("\n".join(dict.fromkeys(lines))) from error
+
+
+class _Environment(EnvSettingsSource):
+    """Values are JSON where they parse as such, else text, so that a bare name needs no quotes."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        return _decode(value)
+
+
+def _decode(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _short_forms() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, (section, key) in _SHORT.items():
+        if value := os.environ.get(name):
+            found.setdefault(section, {})[key] = _decode(value)
+    return found
+
+
+def _refuse_unknown_variables() -> None:
+    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | set(_SHORT) | _NOT_SETTINGS
+    for name in os.environ:
+        if name.startswith(_PREFIX) and name.split("__")[0] not in known and not _SERVICE_LINKS.fullmatch(name):
+            raise ConfigError(f"unknown environment variable {name}{_suggest(name, sorted(known))}")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError(f"{file}: not valid YAML{where}: {getattr(error, 'problem', None) or 'damaged'}") from error
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+        raise ConfigError(f"{file}: should be a mapping of keys such as models, server and speculation")
+    return data
+
+
+def _explain(mistake: ErrorDetails, file: Path, flags: Mapping[str, Any]) -> str:
+    """`configs/x.yaml: server.port = 99999: should be less than or equal to 65535`."""
+    loc = tuple(part for part in mistake["loc"] if not str(part).startswith("<"))
+    key, kind = _dotted(loc), mistake["type"]
+    origin = _origin(loc, file, flags)
+    if kind == "extra_forbidden":
+        allowed = sorted(set(_keys(Settings, loc[:-1])))
+        return f"{origin}: unknown key {key}{_suggest(str(loc[-1]), allowed)}"
+    if kind == "missing":
+        return f"{origin}: missing key {key}"
+    message = mistake["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if kind == "tuple_type":
+        message = "should be a list"
+    if kind == "conflict" or (isinstance(mistake["input"], Mapping | BaseModel) and kind == "value_error"):
+        return f"{origin}: {key + ': ' if key else ''}{message}"
+    # A key that may be secret is never repeated.
+    value = "" if "api_keys" in loc else f" = {_shown(mistake['input'])}"
+    hint = ', such as ["sk-..."]' if "api_keys" in loc else ""
+    return f"{origin}: {key}{value}: {message}{hint}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def _dotted(loc: Loc) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
+
+
+def _origin(loc: Loc, file: Path, flags: Mapping[str, Any]) -> str:
+    """Which of the three said it: the variable's name, `command line`, or the file's."""
+    value: Any = flags
+    for depth, part in enumerate(loc):
+        if not isinstance(value, Mapping) or part not in value:
+            break
+        value = value[part]
+        if depth == len(loc) - 1:
+            return "command line"
+    for name, target in _SHORT.items():
+        if loc[: len(target)] == target and os.environ.get(name):
+            return name
+    for end in range(len(loc), 0, -1):
+        name = _PREFIX + "__".join(str(part).upper() for part in loc[:end])
+        if os.environ.get(name):
+            return name
+    return str(file)
+
+
+def _suggest(word: str, allowed: list[str]) -> str:
+    close = get_close_matches(word, allowed, n=1)
+    return (f"; did you mean {close[0]}?" if close else ";") + f" Allowed: {', '.join(allowed)}"
+
+
+def _keys(model: type[BaseModel], loc: Loc) -> Iterator[str]:
+    """The keys allowed at `loc`; of every alternative where a value may have several shapes."""
+    if not loc:
+        yield from model.model_fields
+        return
+    field = model.model_fields.get(str(loc[0]))
+    rest = loc[1:]
+    while rest and isinstance(rest[0], int):
+        rest = rest[1:]
+    for inner in _models(field.annotation) if field else ():
+        yield from _keys(inner, rest)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)

@@ -1,0 +1,92 @@
+"""How answers leave: as server-sent events, or whole; in both cases a client that goes away stops its generation."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
+
+from sse_starlette.event import ServerSentEvent
+from sse_starlette.sse import EventSourceResponse
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from server.errors import ApiError, internal
+from server.generation import Generation
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+PING_SECONDS = 15
+SEND_TIMEOUT = 120.0  # a client that reads nothing for so long is gone
+SETTLE_SECONDS = 5.0  # how long a failure may still become a plain HTTP error; then headers and pings must flow
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection before its answer was complete."""
+
+
+class ChunkStream(EventSourceResponse):
+    """Streams chunks as `data:` events and `[DONE]`. Whatever ends the response ends the generation.
+
+    An error after the first byte becomes an event with OpenAI's error object, which SDKs raise; no [DONE] follows,
+    as the answer is not complete.
+    """
+
+    def __init__(self, chunks: AsyncIterator[dict[str, Any]], generation: Generation, drain_seconds: float) -> None:
+        super().__init__(
+            _events(chunks),
+            headers={"Cache-Control": "no-cache"},
+            ping=PING_SECONDS,
+            ping_message_factory=lambda: ServerSentEvent(comment="ping", sep="\n"),
+            sep="\n",
+            send_timeout=SEND_TIMEOUT,
+            # On shutdown running answers are finished, not cut.
+            shutdown_grace_period=drain_seconds,
+        )
+        self._generation = generation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._generation.close()
+
+
+async def _events(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in chunks:
+            yield _event(chunk)
+    except ApiError as error:
+        yield _event(error.body())
+        return
+    except Exception:
+        logger.exception("a stream failed")
+        yield _event(internal().body())
+        return
+    yield b"data: [DONE]\n\n"
+
+
+def _event(value: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which is cancelled when the client disconnects; then ClientGoneError."""
+    task = asyncio.ensure_future(work)
+    watcher = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGoneError
+        return task.result()
+    finally:
+        for each in (task, watcher):
+            each.cancel()
+        await asyncio.gather(task, watcher, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    # The body has been read, so the next message that is not part of it says that the client has left.
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,122 @@
+"""PromptBuilder: messages or plain text to token ids, with the model's own chat template.
+
+Both are pure functions of the tokenizer and run in a worker thread: a template over thousands of messages, or a
+megabyte of text, takes longer than the event loop may be away. A prompt that cannot fit the context by its length
+alone is refused before it is tokenised.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from server.text.control_strings import ControlStrings, choose_sentinel, strings_in
+from server.text.token_bytes import TokenBytes
+
+Message = dict[str, Any]
+_TRUSTED_ROLES = frozenset({"system", "assistant"})
+
+
+class TemplateError(ValueError):
+    """The messages cannot be rendered; the message is fit for the client."""
+
+
+class PromptTooLongError(ValueError):
+    """tokens: how many the prompt has, or at least has if `exact` is False."""
+
+    def __init__(self, tokens: int, exact: bool) -> None:
+        super().__init__(f"{tokens} tokens")
+        self.tokens = tokens
+        self.exact = exact
+
+
+class PromptBuilder:
+    """Built once per model; safe to use from several threads."""
+
+    def __init__(self, tokenizer: Any, token_bytes: TokenBytes, control_ids: frozenset[int], max_context: int) -> None:
+        self._tokenizer = tokenizer
+        self._backend = tokenizer.backend_tokenizer
+        # A tokenizer.json may ask for truncation or padding, which would silently change a prompt.
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self._controls = ControlStrings.from_tokenizer(tokenizer, control_ids)
+        self._longest_token = token_bytes.longest
+        # Normalisation (NFC, lower-casing) may shrink text, never below a quarter of its bytes.
+        self._shrink = 1 if self._backend.normalizer is None else 4
+        self._max_context = max_context
+        template = getattr(tokenizer, "chat_template", None)
+        self.has_template = bool(template)
+        self._knows_developer = "developer" in str(template)
+
+    def encode_text(self, text: str) -> list[int]:
+        """A completion's prompt, encoded as the tokenizer does by default (with BOS where the model has one).
+        Here control strings are control tokens: whoever writes the whole prompt also writes its format."""
+        self._refuse_hopeless(len(text.encode("utf-8", "replace")))
+        return self.check_length(self._encode(text, add_special_tokens=True))
+
+    def encode_chat(self, messages: list[Message], tools: list[dict[str, Any]] | None = None) -> list[int]:
+        """Render the messages with the model's template, ready for the assistant's turn, and encode them.
+
+        messages: role and content (a string) and whatever else their roles carry. TemplateError if the template
+        refuses them or the model has none; PromptTooLongError if they exceed the context.
+        """
+        if not self.has_template:
+            raise TemplateError("this model has no chat template; use /v1/completions")
+        self._refuse_hopeless(sum(len(text.encode("utf-8", "replace")) for text in strings_in(messages)))
+        sentinel = choose_sentinel(strings_in([messages, tools]))
+        marked = [self._prepare(message, sentinel) for message in messages]
+        rendered = self._render(marked, self._controls.mark(tools, sentinel))
+        token_ids: list[int] = []
+        for piece in rendered.split(sentinel):
+            token_ids += self._encode(piece, add_special_tokens=False)
+        return self.check_length(token_ids)
+
+    def _prepare(self, message: Message, sentinel: str) -> Message:
+        role = message["role"]
+        if role == "developer" and not self._knows_developer:
+            role = "system"
+        outside = role not in _TRUSTED_ROLES and role != "developer"
+        prepared: Message = self._controls.mark(message, sentinel, outside)
+        prepared["role"] = role
+        # Templates index `content` without asking; an assistant that only called tools has none.
+        prepared["content"] = prepared.get("content") or ""
+        if prepared.get("tool_calls"):
+            prepared["tool_calls"] = [_with_parsed_arguments(call) for call in prepared["tool_calls"]]
+        return prepared
+
+    def _render(self, messages: list[Message], tools: Any) -> str:
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=True)
+            )
+        except Exception as error:  # a template is a program of the model's author: it may raise anything
+            reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
+            raise TemplateError(f"the model's chat template cannot render these messages: {reason}") from error
+
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def _refuse_hopeless(self, num_bytes: int) -> None:
+        at_least = num_bytes // (self._longest_token * self._shrink)
+        if at_least >= self._max_context:
+            raise PromptTooLongError(at_least, exact=False)
+
+    def check_length(self, token_ids: list[int]) -> list[int]:
+        """The token ids themselves. PromptTooLongError if they leave no room for an answer."""
+        if len(token_ids) >= self._max_context:
+            raise PromptTooLongError(len(token_ids), exact=True)
+        return token_ids
+
+
+def _with_parsed_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Templates print a call's arguments as JSON themselves and expect an object, OpenAI sends a JSON string."""
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return dict(call)
+    try:
+        arguments = json.loads(function["arguments"])
+    except (ValueError, RecursionError):
+        return dict(call)
+    if not isinstance(arguments, dict):
+        return dict(call)
+    return {**call, "function": {**function, "arguments": arguments}}

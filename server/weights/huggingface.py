@@ -1,0 +1,93 @@
+"""Files from Hugging Face, through its own client, which resumes and knows HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE.
+
+The client asks five times before it gives up (23 s where nothing answers); a short question of our own comes
+first, so that an unreachable hub costs a few seconds and the next source is tried.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from server.weights.disk import require_space
+from server.weights.errors import SourceUnavailableError
+from server.weights.sources import HuggingFaceSource
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 3.0
+_SNAPSHOT = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
+
+
+def fetch_file(source: HuggingFaceSource, folder: Path, title: str) -> Path:
+    """Download source.file into `folder`, going on where an earlier try stopped."""
+    from huggingface_hub import hf_hub_download
+
+    assert source.file is not None
+    with _explained(source):
+        size = _probe(source, source.file)
+        if size is not None:
+            require_space(folder, size)
+        log.info("%s: fetching from %s", title, source)
+        return Path(hf_hub_download(source.huggingface, source.file, revision=source.revision, local_dir=folder))
+
+
+def fetch_snapshot(source: HuggingFaceSource) -> Path:
+    """Configuration, tokenizer and safetensors in Hugging Face's own cache, which other programs share."""
+    from huggingface_hub import snapshot_download
+
+    name, revision, files = source.huggingface, source.revision, list(_SNAPSHOT)
+    with _explained(source):
+        try:
+            _probe(source, "config.json")
+        except Exception as error:
+            if not _unreachable(error):
+                raise
+            # Nothing answers, but it may have been downloaded before.
+            return Path(snapshot_download(name, revision=revision, allow_patterns=files, local_files_only=True))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=files))
+
+
+def _probe(source: HuggingFaceSource, file: str) -> int | None:
+    """Size in bytes of a file on the hub, asked once with a short timeout."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+    url = hf_hub_url(source.huggingface, file, revision=source.revision)
+    return get_hf_file_metadata(url, timeout=CONNECT_SECONDS).size
+
+
+def _unreachable(error: Exception) -> bool:
+    """Whether nothing answered. The client's HTTP library differs between its releases, the class's name does not."""
+    from huggingface_hub import errors
+
+    known = (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, ConnectionError, TimeoutError)
+    return isinstance(error, known) or any(kind.__name__ == "TransportError" for kind in type(error).__mro__)
+
+
+@contextmanager
+def _explained(source: HuggingFaceSource) -> Iterator[None]:
+    from huggingface_hub import errors
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+    try:
+        yield
+    except errors.GatedRepoError as error:
+        reason = "access must be asked for on its page; then set HF_TOKEN"
+        raise SourceUnavailableError(f"{source} is gated: {reason}") from error
+    except errors.RepositoryNotFoundError as error:
+        raise SourceUnavailableError(
+            f"{source}: no such repository, or a private one: set HF_TOKEN for that"
+        ) from error
+    except (errors.RevisionNotFoundError, errors.RemoteEntryNotFoundError) as error:
+        revision = source.revision or "main"
+        raise SourceUnavailableError(f"{source}: the repository has no such file at revision {revision}") from error
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        raise SourceUnavailableError(f"{source} answered with HTTP status {status}: try again later") from error
+    except Exception as error:
+        if not _unreachable(error):
+            raise
+        raise SourceUnavailableError(f"{source} cannot be reached (is the network up?)") from error

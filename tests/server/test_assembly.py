@@ -1,0 +1,172 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from core.correction_memory import CorrectionMemory
+from scheduler.events import FinishedEvent, TokensEvent
+from server.assembly import AssemblyError, assemble, check_vocabularies, serving_config
+from server.model_folders import Folders
+from server.serving_config import Served
+from server.settings import Settings
+from server.settings_loading import load_settings
+from server.settings_summary import kv_bytes_per_token
+from tests.server import serving
+from tests.tiny import make_request
+
+CONTEXT = 256
+
+
+def save_pair(folder: Path, seed: int = 0, tokenizer: PreTrainedTokenizerFast | None = None) -> Path:
+    """A tiny random model with a tokenizer, as a folder that can be served."""
+    import torch
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=serving.PADDED_VOCAB,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+        eos_token_id=serving.tokenizer().eos_token_id,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    (tokenizer or serving.tokenizer()).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return save_pair(tmp_path / "target")
+
+
+def settings_for(target: Path, draft: Path | str | None = None, **flags: Any) -> Settings:
+    file = target.parent / "config.yaml"
+    file.write_text("{}")
+    models = {"target": {"source": str(target)}, "draft": draft and {"source": str(draft)}}
+    return load_settings(file, {"models": models, "kv_cache": {"tokens": 1024}, **flags})
+
+
+def assembled(target: Path, draft: Path | None = None, **flags: Any) -> Served:
+    return assemble(settings_for(target, draft, **flags), Folders(target, draft))
+
+
+async def generate(served: Served, **request: Any) -> tuple[list[int], FinishedEvent]:
+    await served.engine.start()
+    tokens: list[int] = []
+    async with served.engine.submit(make_request((5, 6, 7), ignore_eos=True, max_tokens=12, **request)) as stream:
+        async for event in stream:
+            if isinstance(event, TokensEvent):
+                tokens += [token.token_id for token in event.tokens]
+            else:
+                finished = event
+    await served.engine.stop()
+    return tokens, finished
+
+
+async def test_a_pair_is_assembled_and_generates(target: Path) -> None:
+    served = assembled(target, target)
+    assert served.has_draft
+    assert served.vocab_size == serving.PADDED_VOCAB
+    assert served.max_context == CONTEXT
+    assert serving.tokenizer().eos_token_id in served.eos_token_ids
+    drafted, finished = await generate(served, drafter="model", num_draft_tokens=4)
+    assert finished.counters.accepted_tokens > 0
+    plain, finished = await generate(assembled(target))
+    assert finished.counters.draft_tokens == 0
+    assert plain == drafted
+
+
+def test_every_batch_size_has_a_measured_cost(target: Path) -> None:
+    served = assembled(target, scheduler={"max_running": 6})
+    costs = served.engine._runtime.cost.as_dict()
+    assert list(costs) == [1, 2, 4, 6]
+    assert all(0 < seconds < 10 for seconds in costs.values())
+    assert served.engine._runtime.pool.num_free == 1024 // 16
+
+
+def test_the_smallest_pool_still_starts(target: Path) -> None:
+    assert assembled(target, kv_cache={"tokens": 256}).max_context == 256
+
+
+def test_another_vocabulary_is_refused_with_examples(target: Path, tmp_path: Path) -> None:
+    other = serving.tokenizer().__class__.from_pretrained(target)
+    other.add_tokens(["<other>"])
+    draft = save_pair(tmp_path / "draft", tokenizer=other)
+    with pytest.raises(AssemblyError) as caught:
+        assembled(target, draft)
+    new_id = len(serving.tokenizer())
+    assert str(caught.value) == (
+        f"the draft model draft has another vocabulary than the target target: 1 ids differ (id {new_id} is "
+        "no token in target and '<other>' in draft). Choose a draft model of the same family, or set models.draft "
+        "to null."
+    )
+
+
+def test_vocabularies_are_compared_by_id() -> None:
+    check_vocabularies("T", {"a": 0, "b": 1}, "D", {"b": 1, "a": 0})
+    with pytest.raises(AssemblyError, match=r"2 ids differ \(id 0 is 'a' in T and 'b' in D; id 1 is 'b' in T and 'a'"):
+        check_vocabularies("T", {"a": 0, "b": 1}, "D", {"b": 0, "a": 1})
+
+
+def test_a_context_beyond_the_models_own_is_refused(target: Path) -> None:
+    with pytest.raises(AssemblyError, match="max_context = 257 is beyond target's own 256 tokens"):
+        assembled(target, max_context=257)
+    assert assembled(target, max_context=100).max_context == 100
+
+
+@pytest.mark.parametrize("write", [lambda file: file.write_bytes(b"x"), CorrectionMemory("other").save])
+def test_a_correction_memory_that_does_not_fit_is_refused(target: Path, write: Callable[[Path], Any]) -> None:
+    file = target.parent / "memory.bin"
+    with pytest.raises(AssemblyError, match=r"^speculation\.correction_memory: "):
+        assembled(target, speculation={"correction_memory": file})
+    write(file)
+    with pytest.raises(AssemblyError, match=r"^speculation\.correction_memory: "):
+        assembled(target, speculation={"correction_memory": file})
+
+
+def test_a_correction_memory_of_these_models_is_loaded(target: Path) -> None:
+    memory = assembled(target).engine._runtime.memory
+    memory.record("prompt_lookup", 5, 6)
+    memory.save(target.parent / "memory.bin")
+    loaded = assembled(target, speculation={"correction_memory": target.parent / "memory.bin"}).engine._runtime.memory
+    assert loaded.snapshot("prompt_lookup").count(5, 6) == 1
+
+
+def test_settings_become_the_servers_configuration(target: Path) -> None:
+    settings = settings_for(
+        target,
+        target,
+        served_model_name="org/served",
+        aliases=["other"],
+        speculation={
+            "verifier": "fly",
+            "verifiers": {"fly": {"window": 2}},
+            "allowed_verifiers": ["off", "fly"],
+            "drafter": "model",
+            "allowed_drafters": ["model"],
+            "num_draft_tokens": 5,
+            "max_num_draft_tokens": 9,
+            "strict_prefix": 3,
+        },
+        server={"api_keys": ["sk-1"], "cors_origins": "*", "max_body_bytes": 4096, "drain_seconds": 2},
+    )
+    config = serving_config(settings)
+    assert (config.model, config.aliases) == ("org/served", ("other",))
+    assert config.verifier_defaults["fly"] == settings.speculation.verifiers.fly
+    assert set(config.verifier_defaults) == {"off", "strict", "fly", "csd", "hybrid", "lossy"}
+    assert (config.default_verifier, config.allowed_verifiers) == ("fly", ("off", "fly"))
+    assert (config.default_drafter, config.allowed_drafters) == ("model", ("model",))
+    assert (config.default_num_draft_tokens, config.max_num_draft_tokens, config.strict_prefix) == (5, 9, 3)
+    assert (config.api_keys, config.cors_origins, config.drain_seconds) == (("sk-1",), ("*",), 2)
+    assert config.limits.max_body_bytes == 4096
+
+
+def test_kv_memory_is_computed_from_the_config(target: Path) -> None:
+    # 2 (keys and values) x 2 layers x 2 heads x 16 dimensions x 4 bytes
+    assert kv_bytes_per_token(target, "fp16") == 512
+    assert kv_bytes_per_token(target, "bfloat16") == 256

@@ -1,0 +1,227 @@
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from server.settings import Settings
+from server.settings_loading import ConfigError, load_settings
+from server.weights import HuggingFaceSource, LocalSource, PypiSource
+from tests.conftest import ROOT
+
+MINIMAL: dict[str, Any] = {"models": {"target": {"source": "./model"}}}
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("SLIPSTREAM_"):
+            monkeypatch.delenv(name)
+
+
+def load(tmp_path: Path, flags: dict[str, Any] | None = None, **sections: Any) -> Settings:
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump({**MINIMAL, **sections}))
+    return load_settings(file, flags)
+
+
+def refusal(tmp_path: Path, flags: dict[str, Any] | None = None, **sections: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, flags, **sections)
+    return str(caught.value).replace(str(tmp_path), "")
+
+
+def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = {"host": "file", "port": 1, "drain_seconds": 7}
+    monkeypatch.setenv("SLIPSTREAM_SERVER__PORT", "2")
+    monkeypatch.setenv("SLIPSTREAM_SERVER__HOST", "environment")
+    settings = load(tmp_path, {"server": {"port": 3}}, server=server)
+    assert (settings.server.port, settings.server.host, settings.server.drain_seconds) == (3, "environment", 7)
+
+
+@pytest.mark.parametrize("name", ["SLIPSTREAM_API_KEYS", "SLIPSTREAM_SERVER__API_KEYS"])
+def test_api_keys_have_a_short_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, '["sk-1", "sk-2"]')
+    keys = load(tmp_path, server={"api_keys": ["sk-file"]}).server.api_keys
+    assert [key.get_secret_value() for key in keys] == ["sk-1", "sk-2"]
+    assert "sk-1" not in repr(keys)
+
+
+def test_variables_reach_every_depth_and_an_empty_one_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_SPECULATION__VERIFIERS__FLY__WINDOW", "3")
+    monkeypatch.setenv("SLIPSTREAM_MODELS__TARGET__SOURCE", "org/name")
+    monkeypatch.setenv("SLIPSTREAM_MODELS__DRAFT", "null")
+    monkeypatch.setenv("SLIPSTREAM_API_KEYS", "")
+    settings = load(tmp_path, models={"target": {"source": "./model"}, "draft": {"source": "./draft"}})
+    assert settings.speculation.verifiers.fly.window == 3
+    assert settings.models.target.source == (HuggingFaceSource(huggingface="org/name", file=None, revision=None),)
+    assert settings.models.draft is None
+    assert settings.server.api_keys == ()
+
+
+def test_the_cache_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    assert load(tmp_path).cache_dir == Path("/x/slipstream")
+    monkeypatch.setenv("SLIPSTREAM_CACHE_DIR", "~/y")
+    assert load(tmp_path).cache_dir == Path.home() / "y"
+
+
+def test_a_draft_may_be_the_target_with_other_weights(tmp_path: Path) -> None:
+    source = {"pypi": "name==1.0"}
+    target = {"name": "big", "source": source, "sha256": "a" * 64, "size": 5}
+    models = load(tmp_path, models={"target": target, "draft": {"source": "target"}}).models
+    assert models.draft is not None
+    assert (models.draft.source, models.draft.sha256) == (models.target.source, models.target.sha256)
+    assert (models.target.weights, models.draft.weights, models.draft.label) == ("fp16", "int8", "big (draft)")
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("./folder", LocalSource(path=Path("folder"))),
+        ("weights.gguf", LocalSource(path=Path("weights.gguf"))),
+        ("org/name", HuggingFaceSource(huggingface="org/name", file=None, revision=None)),
+        ({"path": "~/m"}, LocalSource(path=Path.home() / "m")),
+        ({"pypi": "p{9..11}==1"}, PypiSource(pypi=("p9==1", "p10==1", "p11==1"), member="*.gguf")),
+        ({"pypi": ["a==1", "b==2"], "member": "*.bin"}, PypiSource(pypi=("a==1", "b==2"), member="*.bin")),
+    ],
+)
+def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> None:
+    assert load(tmp_path, models={"target": {"source": source}}).models.target.source == (expected,)
+
+
+@pytest.mark.parametrize("name", ["demo", "tiny"])
+def test_the_configurations_that_we_ship_are_valid(name: str) -> None:
+    settings = load_settings(ROOT / "configs" / f"{name}.yaml")
+    assert settings.models.target.sha256
+    assert settings.models.draft is not None
+    assert not settings.warnings()
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"sever": {}}, "unknown key sever; did you mean server? Allowed: aliases, "),
+        (
+            {"server": {"prot": 1}},
+            "unknown key server.prot; did you mean port? Allowed: api_keys, body_timeout, cors_origins, drain_seconds, "
+            "host, keep_alive_seconds, max_body_bytes, owned_by, port",
+        ),
+        ({"models": {}}, "missing key models.target"),
+        ({"server": {"port": 70000}}, "server.port = 70000: should be less than or equal to 65535"),
+        ({"kv_cache": {"tokens": 16.5}}, "kv_cache.tokens = 16.5: should be a valid integer"),
+        ({"speculation": {"draft_length": "long"}}, "speculation.draft_length = \"long\": should be 'fixed'"),
+        (
+            {"speculation": {"verifier": "flyy"}},
+            "speculation.verifier = \"flyy\": should be 'off', 'strict', 'fly', 'csd', 'hybrid' or 'lossy'",
+        ),
+        (
+            {"speculation": {"verifiers": {"fly": {"window": -1}}}},
+            "speculation.verifiers.fly.window = -1: should be greater than or equal to 0",
+        ),
+        (
+            {"speculation": {"verifiers": {"fly": {"windw": 1}}}},
+            "unknown key speculation.verifiers.fly.windw; did you mean window? Allowed: entropy, entropy_threshold, ",
+        ),
+        (
+            {"models": {"target": {"source": "./m", "weights": "fp8"}}},
+            "models.target.weights = \"fp8\": should be 'fp16', 'int8', 'float32' or 'bfloat16'",
+        ),
+        (
+            {"models": {"target": {"source": "name"}}},
+            'models.target.source[0] = "name": should be a local folder, a .gguf file or a Hugging Face name',
+        ),
+        ({"models": {"target": {"source": {"url": "x"}}}}, "should have one of the keys path, huggingface or pypi"),
+        (
+            {"models": {"target": {"source": {"pypi": "name"}}}},
+            "models.target.source[0].pypi = \"name\": 'name' should be pinned, as in name==1.0",
+        ),
+        (
+            {"models": {"target": {"source": {"pypi": "p{3..1}==1"}}}},
+            "{3..1} in 'p{3..1}==1' should count upwards",
+        ),
+        (
+            {"models": {"target": {"source": "./folder", "sha256": "a" * 64}}},
+            "models.target: sha256 is of a GGUF file, and no source gives one",
+        ),
+        (
+            {"speculation": {"num_draft_tokens": 40}},
+            "speculation: num_draft_tokens = 40 must not exceed max_num_draft_tokens = 32",
+        ),
+        (
+            {"speculation": {"drafter": "model"}},
+            "speculation.drafter = model needs a draft model: set models.draft, or use auto or prompt_lookup",
+        ),
+        (
+            {"speculation": {"allowed_verifiers": ["off"]}},
+            "speculation: verifier = strict must be one of allowed_verifiers (off)",
+        ),
+        ({"max_context": 99999}, "max_context = 99999 must not exceed kv_cache.tokens = 32768"),
+        ({"scheduler": {"prefill_chunk": 900}}, "prefill_chunk = 900 must not exceed round_tokens = 512"),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_it(tmp_path: Path, sections: dict[str, Any], message: str) -> None:
+    text = refusal(tmp_path, **sections)
+    assert text.startswith("/config.yaml: ")
+    assert message in text
+    assert "\n" not in text
+
+
+def test_the_line_says_where_the_value_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refusal(tmp_path, {"server": {"port": -1}}).startswith("command line: server.port = -1: ")
+    monkeypatch.setenv("SLIPSTREAM_SERVER__PORT", "http")
+    assert refusal(tmp_path).startswith('SLIPSTREAM_SERVER__PORT: server.port = "http": should be a valid integer')
+
+
+def test_keys_are_never_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPSTREAM_API_KEYS", "sk-secret")
+    assert refusal(tmp_path) == 'SLIPSTREAM_API_KEYS: server.api_keys: should be a list, such as ["sk-..."]'
+    monkeypatch.setenv("SLIPSTREAM_API_KEYS", '["sk-secret", 7]')
+    assert "secret" not in refusal(tmp_path)
+    monkeypatch.setenv("SLIPSTREAM_API_KEYS", '["sk-secret", ""]')
+    assert "empty key" in refusal(tmp_path)
+    assert "secret" not in refusal(tmp_path)
+
+
+def test_an_unknown_variable_is_refused_but_not_a_platforms_service_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_PORT", "tcp://10.0.0.1:8000")
+    monkeypatch.setenv("SLIPSTREAM_PORT_8000_TCP_ADDR", "10.0.0.1")
+    monkeypatch.setenv("SLIPSTREAM_SERVICE_HOST", "10.0.0.1")
+    load(tmp_path)
+    monkeypatch.setenv("SLIPSTREAM_API_KEY", "sk-secret")
+    text = refusal(tmp_path)
+    assert text.startswith("unknown environment variable SLIPSTREAM_API_KEY; did you mean SLIPSTREAM_API_KEYS? Allowed")
+    assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("models: [", "not valid YAML in line 1, column 10"),
+        ("- a", "should be a mapping of keys such as models"),
+        ("1: 2", "should be a mapping of keys such as models"),
+        ("", "should be a mapping of keys such as models"),
+    ],
+)
+def test_a_file_that_is_no_configuration(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        load_settings(file)
+    with pytest.raises(ConfigError, match="no such file"):
+        load_settings(tmp_path / "missing.yaml")
+
+
+def test_what_is_allowed_but_odd_is_a_warning(tmp_path: Path) -> None:
+    warnings = load(tmp_path, speculation={"num_draft_tokens": 6}, server={"host": "0.0.0.0"}).warnings()
+    assert len(warnings) == 3
+    assert "num_draft_tokens = 6 is not above speculation.verifiers.fly.window = 6" in warnings[0]
+    assert "hybrid" in warnings[1]
+    assert "without server.api_keys" in warnings[2]
+    only_strict = {"num_draft_tokens": 6, "allowed_verifiers": ["strict"]}
+    assert not load(tmp_path, speculation=only_strict).warnings()

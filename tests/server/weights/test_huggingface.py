@@ -1,0 +1,48 @@
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from server.weights import WeightsError, WeightStore, huggingface
+from tests.server.weights.packages import PARTS, content, downloads, hub, make_parts, model
+
+
+def test_a_gguf_from_the_hub(store: WeightStore, endpoint: Callable[[str], None]) -> None:
+    data = os.urandom(50_000)
+    with hub({"m.gguf": data}) as url:
+        endpoint(url)
+        assert content(store.resolve(model({"huggingface": "org/name", "file": "m.gguf"}, data))) == data
+        assert not downloads(store)
+        with pytest.raises(WeightsError, match="no such file at revision main"):
+            store.resolve(model({"huggingface": "org/name", "file": "other.gguf"}))
+        with pytest.raises(WeightsError, match="wrong checksum"):
+            store.resolve(model({"huggingface": "org/name", "file": "m.gguf"}, b"other"))
+        assert not downloads(store)
+
+
+def test_a_repository_without_a_file_is_its_safetensors(store: WeightStore, endpoint: Callable[[str], None]) -> None:
+    files = {"config.json": b"{}", "model.safetensors": b"weights", "pytorch_model.bin": b"pickle"}
+    wanted = model("org/name")
+    with hub(files) as url:
+        endpoint(url)
+        folder = store.resolve(wanted)
+        assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors"}
+    # The hub is gone now; what was fetched is still found.
+    assert store.resolve(wanted) == folder
+
+
+def test_a_hub_that_is_silent_or_gone_costs_seconds_then_the_next_source_is_asked(
+    store: WeightStore, index: Path, endpoint: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface, "CONNECT_SECONDS", 0.5)
+    data = make_parts(index, range(9, 12))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        began = time.monotonic()
+        assert content(store.resolve(model([{"huggingface": "org/name", "file": "m.gguf"}, PARTS], data))) == data
+        assert time.monotonic() - began < 10
+    with pytest.raises(WeightsError, match="Hugging Face org/name cannot be reached"):
+        store.resolve(model("org/name"))
