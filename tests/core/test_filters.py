@@ -66,6 +66,20 @@ def test_survivors_of_a_large_vocabulary(top_k, top_p, min_p, temperature, seed,
     assert sorted(kept_ids(row, params, temperature, by_blocks=False)) == sorted(want)
 
 
+@pytest.mark.parametrize(
+    ("top_p", "min_p", "kept"), [(0.7, 0.0, 75), (0.5, 0.55, 47), (0.7, 0.55, 60), (1.0, 0.45, 80)]
+)
+def test_the_first_look_is_not_taken_for_the_whole_row(top_p, min_p, kept):
+    """80 tokens in as many blocks with weights exp(-i / 100), the others 0.01 % of the best each but a
+    quarter of the mass together; the first look sees 64 tokens, whose least weight is 0.53."""
+    row = torch.full((200_000,), math.log(1e-4))
+    row[torch.arange(80) * 128] = torch.arange(80) / -100
+    params = SamplingParams(top_p=top_p, min_p=min_p)
+    want = oracle.survivors(row.tolist(), params, 1.0)
+    assert sorted(kept_ids(row, params, 1.0)) == sorted(want)
+    assert len(want) == kept
+
+
 @settings(deadline=None)
 @given(seeds, vocabs, kinds, st.integers(1, 500))
 def test_leaders_are_the_ranked_beginning(seed, vocab, kind, at_least):
