@@ -25,7 +25,7 @@ from core.noise import NoiseCache
 from core.penalties import RowGroup, edits
 from core.sampling import choose
 from core.sequence import Sequence
-from core.verifiers.params import OffParams, StrictParams
+from core.verifiers.needs import NEEDS
 
 __all__ = ["Evidence", "RowLogprobs", "VerifyBlock", "gather_evidence"]
 
@@ -98,7 +98,8 @@ def _wants_logprobs(group: RowGroup) -> bool:
 
 def _rows_to_judge(group: RowGroup, tokens: Tensor) -> list[int]:
     """Indices into the block's drafts."""
-    if isinstance(group.sequence.request.verifier, OffParams | StrictParams):
+    needs = NEEDS[group.sequence.request.verifier.type]
+    if not (needs.entropy or needs.gap):
         return []
     if not prunes(tokens):
         return list(range(len(group.drafts)))

@@ -42,12 +42,12 @@ def make_plan(
     requests: list[GenerationRequest] = []
     for prompt in prompts:
         seed = secrets.randbits(64) if body.seed is None else body.seed
-        max_tokens = _max_tokens(body, len(prompt), model)
+        known, max_tokens = tuple(prompt), _max_tokens(body, len(prompt), model)
         for choice in range(choices):
             requests.append(
                 GenerationRequest(
                     request_id=f"{answer_id}-{len(requests)}",
-                    prompt=tuple(prompt),
+                    prompt=known,
                     max_tokens=max_tokens,
                     sampling=_sampling(body, seed, choice, max_tokens, config, model),
                     verifier=speculation.verifier,

@@ -28,6 +28,7 @@ class StopAutomaton:
                 raise ValueError("a stop string must not be empty")
             self._insert(stop)
         self.fail = self._link()
+        self.first_bytes = frozenset(self.edges[0])
 
     def _insert(self, stop: bytes) -> None:
         state = 0
@@ -81,6 +82,9 @@ class StopCursor:
         min_tokens does not end the answer."""
         automaton, state = self._automaton, self._state
         self.match = None
+        if not state and automaton.first_bytes.isdisjoint(data):  # most tokens of most answers
+            self.position += len(data)
+            return False
         for offset, byte in enumerate(data, start=self.position + 1):
             state = automaton.step(state, byte)
             if self.match is None and automaton.match[state]:
