@@ -53,7 +53,8 @@ class RaggedLayout:
                 raise ValueError(f"segment {index} wants {segment.num_logits} logits of {rows} rows")
             if segment.context + rows > len(segment.blocks) * block_size:
                 raise ValueError(
-                    f"segment {index} needs {segment.context + rows} positions, has {len(segment.blocks)} blocks of {block_size}"
+                    f"segment {index} needs {segment.context + rows} positions, "
+                    f"has {len(segment.blocks)} blocks of {block_size}"
                 )
             query_starts.append(query_starts[-1] + rows)
             logit_starts.append(logit_starts[-1] + segment.num_logits)
