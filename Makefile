@@ -1,6 +1,9 @@
 # make serve   install, fetch the weights once, and serve CONFIG on HOST:PORT
 # make test    install, fetch the tiny pair's weights (93 MB) and run the tests
 # make check   lint, formatting, types and the import rule
+#
+# pip takes torch's default build for the platform; on Linux that carries CUDA. For its much smaller CPU build,
+# name PyTorch's CPU package index in pip's own PIP_INDEX_URL or PIP_EXTRA_INDEX_URL.
 
 CONFIG ?= configs/demo.yaml
 HOST   ?=
@@ -28,7 +31,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 serve: install
-	exec $(BIN)/slipstream serve --config $(CONFIG) $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
+	@exec $(BIN)/slipstream serve --config $(CONFIG) $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
 test: install
 	$(BIN)/slipstream fetch --config configs/tiny.yaml

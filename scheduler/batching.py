@@ -59,7 +59,6 @@ class Batcher:
         self._admit(shares)
         if not shares and self.running:
             most_urgent = min(self.running, key=lambda job: job.rank)
-            self._prefill_owed = False  # nothing is held back from the one that must run
             shares = self._give_blocks(self._share_rows([most_urgent]), preempted)
         if not shares:
             return None

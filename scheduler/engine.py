@@ -13,6 +13,7 @@ An exception in a round ends the sequences of that round with an error; all othe
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -37,6 +38,7 @@ from scheduler.validation import accept_request
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+QUIET_SECONDS = 1.0  # the check takes tens of milliseconds for a big pool, so no request should meet it
 ERROR_MESSAGE = "the engine failed while generating this answer"
 
 
@@ -218,9 +220,12 @@ class AsyncEngine:
         self._observer.on_finish(sequence.request, event)
 
     async def _idle(self) -> None:
-        """Look the pool over once, then sleep until there is something to do."""
+        """Sleep until there is something to do; once it has been quiet for a while, look the pool over."""
         self._wake.clear()
-        if self._pool_unchecked:
+        if self._pool_unchecked and self._accepting:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), QUIET_SECONDS)
+                return
             try:
                 await self._in_worker(partial(self._runtime.pool.check_integrity, ()))
             except Exception:

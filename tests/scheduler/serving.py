@@ -18,7 +18,7 @@ from scheduler.limits import SchedulerLimits
 from scheduler.stats import EngineStats
 from scheduler.stream import RequestStream
 from tests.scheduler.floor import limits
-from tests.tiny import make_runtime, noisy_copy, random_model
+from tests.tiny import make_request, make_runtime, noisy_copy, random_model, random_prompt
 
 
 @functools.cache
@@ -96,6 +96,22 @@ async def settled(engine: AsyncEngine) -> EngineStats:
     raise AssertionError(f"still busy: {engine.stats()}")
 
 
+def ask(name: str, seed: int = 1, prompt: int = 10, max_tokens: int = 12, **options: object) -> GenerationRequest:
+    return make_request(
+        random_prompt(prompt, seed),
+        max_tokens=max_tokens,
+        request_id=name,
+        ignore_eos=True,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def assert_clean(on: Runtime, stats: EngineStats) -> None:
+    assert (stats.running, stats.waiting, stats.blocks_used) == (0, 0, 0)
+    assert stats.blocks_free == stats.blocks_total == on.pool.num_blocks
+    on.pool.check_integrity(())
+
+
 class Gate:
     """Holds the target's forwards until opened, so that a test can act while a round is in flight."""
 
@@ -103,7 +119,7 @@ class Gate:
         self.entered = threading.Event()
         self._open = threading.Event()
         self._forward = on.target.forward
-        on.target.forward = self.forward  # type: ignore[method-assign]
+        on.target.forward = self.forward  # type: ignore[method-assign, assignment]
 
     def forward(self, layout: object) -> object:
         self.entered.set()

@@ -100,11 +100,12 @@ def test_the_most_urgent_takes_the_least_urgent_ones_blocks() -> None:
     floor.round()
     assert [job.request_id for job in floor.batcher.running] == ["a", "b"]  # low would not fit beside their drafts
     floor = Floor(num_blocks=9, block_size=4, limits=limits(prefill_chunk=64))
-    for name, priority in [("a", -5), ("b", 0), ("low", 1)]:
-        drafts = 20 if name == "a" else 0
-        job = floor.add(request(name, "fly" if drafts else "off", drafts, prompt=7, max_tokens=8, priority=priority))
-        floor.waiting.take_first()
-        floor.batcher.running[job] = None
+    start(
+        floor,
+        request("a", "fly", 20, prompt=7, max_tokens=8, priority=-5),
+        request("b", prompt=7, max_tokens=8),
+        request("low", prompt=7, max_tokens=8, priority=1),
+    )
     floor.round()
     items = floor.round()
     assert items["a"].num_drafts == 20
@@ -122,20 +123,30 @@ def test_a_newcomer_leaves_the_running_ones_room_for_their_next_block() -> None:
     assert floor.totals.preemptions == 0
 
 
-@pytest.mark.parametrize("num_blocks", [10, 11, 12, 13])
-def test_a_loose_sequence_resumed_into_a_full_pool_keeps_its_block_whole(num_blocks: int) -> None:
-    floor = Floor(num_blocks=num_blocks, block_size=4, limits=limits(prefill_chunk=64))
-    elder, loose = request("elder", prompt=16, max_tokens=60), request("loose", "fly", 11, prompt=4, max_tokens=60)
-    for asked in (elder, loose):
-        job = floor.add(asked)
+def start(floor: Floor, *asked: GenerationRequest) -> None:
+    """Make them run at once, whether or not admission would have let them in together."""
+    for entry in asked:
+        job = floor.add(entry)
         floor.waiting.take_first()
         floor.batcher.running[job] = None
+
+
+@pytest.mark.parametrize("num_blocks", [7, 8, 9, 10, 11])
+def test_a_loose_sequence_resumed_into_a_full_pool_keeps_its_block_whole(num_blocks: int) -> None:
+    floor = Floor(num_blocks=num_blocks, block_size=4, limits=limits(prefill_chunk=64))
+    start(floor, request("elder", prompt=16, max_tokens=8), request("loose", "fly", 11, prompt=4, max_tokens=9))
     resumed = floor.jobs["loose"].sequence
     resumed.tokens.extend([7] * 6)  # it was preempted after six tokens and has all ten to feed again
-    floor.round()
-    for _ in range(3):
-        floor.round()
-    assert all(drafts == 11 for _, drafts in floor.boundaries.get("loose", []))
+    floor.run()
+    assert floor.boundaries["loose"][0] == (6, 11)
+    assert all(drafts == 11 for _, drafts in floor.boundaries["loose"])
+
+
+def test_the_most_urgent_runs_alone_when_all_in_turn_lack_blocks() -> None:
+    floor = Floor(num_blocks=12, block_size=4, limits=limits(prefill_chunk=12, round_tokens=12))
+    start(floor, request("a", "fly", 11, prompt=30, max_tokens=18), request("b", "fly", 11, prompt=4, max_tokens=6))
+    floor.run()
+    assert floor.finished == ["a", "b"]
 
 
 def test_a_preempted_sequence_returns_from_its_own_cached_blocks_and_counts_as_waiting() -> None:

@@ -3,20 +3,29 @@
 import asyncio
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from core.provenance import FinishReason
 from core.runtime import Runtime
 from core.sequence import GenerationRequest
-from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, OffParams, StrictParams
+from core.verifiers.params import (
+    CsdParams,
+    FlyParams,
+    HybridParams,
+    LossyParams,
+    OffParams,
+    StrictParams,
+    VerifierParams,
+)
 from scheduler.events import TokensEvent
 from tests.excuses import excused
 from tests.scheduler.floor import limits
-from tests.scheduler.serving import Recorder, answers, collect, runtime, serving, settled
+from tests.scheduler.serving import Recorder, answers, collect, gated, runtime, serving, settled
 from tests.tiny import Driver, make_request, make_runtime, random_model, random_prompt
 
-MIX = [
+MIX: list[tuple[VerifierParams, str, int, dict[str, Any]]] = [
     (OffParams(), "none", 0, {}),
     (StrictParams(), "multilevel", 6, {"temperature": 0.8, "top_p": 0.9, "seed": 3}),
     (FlyParams(entropy_threshold=0.05, window=2), "model", 7, {}),
@@ -187,18 +196,13 @@ async def test_idle_engine_sleeps() -> None:
 
 async def test_the_event_loop_is_free_during_a_round() -> None:
     on = runtime()
-    forward = on.target.forward
-
-    def slow(layout: object) -> object:
-        time.sleep(0.15)
-        return forward(layout)  # type: ignore[arg-type]
-
-    on.target.forward = slow  # type: ignore[assignment, method-assign]
-    async with serving(on) as engine:
-        asked = asyncio.create_task(collect(engine.submit(make_request(random_prompt(5, 1), max_tokens=4))))
-        longest, before = 0.0, time.monotonic()
-        while not asked.done():
-            await asyncio.sleep(0.005)
-            now = time.monotonic()
-            longest, before = max(longest, now - before), now
-    assert longest < 0.12
+    with gated(on) as gate:
+        async with serving(on) as engine:
+            first = engine.submit(make_request(random_prompt(5, 1), max_tokens=4, request_id="a"))
+            await gate.reached()  # from here the forward hangs in the worker
+            second = engine.submit(make_request(random_prompt(5, 2), max_tokens=4, request_id="b"))
+            await asyncio.sleep(0.05)
+            stats = engine.stats()
+            assert (stats.running, stats.waiting, stats.rounds) == (1, 1, 0)
+            gate.open()
+            await asyncio.gather(collect(first), collect(second))

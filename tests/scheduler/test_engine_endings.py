@@ -1,41 +1,19 @@
-"""How requests end early, are refused or fail, and that nothing of them stays behind."""
+"""How requests end early and how the engine stops, and that nothing of them stays behind."""
 
 import asyncio
 import gc
-import logging
 import random
-from dataclasses import replace
 
 import pytest
 
 from core.provenance import FinishReason
-from core.runtime import Runtime
 from core.sequence import GenerationRequest
 from core.verifiers.params import CsdParams, FlyParams, OffParams, StrictParams
-from scheduler.admission import ContextTooLong, EngineStopped, QueueFull
-from scheduler.engine import ERROR_MESSAGE, AsyncEngine
+from scheduler.admission import EngineStopped
+from scheduler.engine import AsyncEngine
 from scheduler.events import FinishedEvent, TokensEvent
-from scheduler.stats import EngineStats
 from tests.scheduler.floor import limits
-from tests.scheduler.serving import Recorder, answers, collect, gated, runtime, serving, settled
-from tests.tiny import make_request, make_runtime, random_model, random_prompt
-
-
-def ask(name: str, seed: int = 1, prompt: int = 10, max_tokens: int = 12, **options: object) -> GenerationRequest:
-    return make_request(
-        random_prompt(prompt, seed),
-        max_tokens=max_tokens,
-        request_id=name,
-        ignore_eos=True,
-        **options,  # type: ignore[arg-type]
-    )
-
-
-def assert_clean(on: Runtime, stats: EngineStats) -> None:
-    assert (stats.running, stats.waiting, stats.blocks_used) == (0, 0, 0)
-    assert stats.blocks_free == stats.blocks_total == on.pool.num_blocks
-    on.pool.check_integrity(())
-
+from tests.scheduler.serving import Recorder, ask, assert_clean, collect, gated, runtime, serving, settled
 
 FATES = ["finish", "before", "close", "cancel", "abort", "drop", "late", "leave"]
 
@@ -183,71 +161,6 @@ async def test_a_slow_consumer_delays_nobody_and_misses_nothing() -> None:
         assert len(tokens) == last.completion_tokens == 20
 
 
-async def test_full_queue_refuses_with_a_time_to_retry() -> None:
-    async with serving(runtime(), limits(max_running=2, max_waiting=1)) as engine:
-        streams = [engine.submit(ask(str(n))) for n in range(3)]
-        with pytest.raises(QueueFull) as refused:
-            engine.submit(ask("3"))
-        assert 1 <= refused.value.retry_after <= 60
-        await asyncio.gather(*map(collect, streams))
-        assert engine.stats().refused == 1
-        await collect(engine.submit(ask("3")))
-
-
-async def test_places_in_the_queue_do_not_depend_on_who_has_started() -> None:
-    async with serving(runtime(), limits(max_running=2, max_waiting=1)) as engine:
-        streams = [engine.submit(ask(str(n), max_tokens=100)) for n in range(2)]
-        await asyncio.gather(*map(anext, streams))
-        assert engine.stats().running == 2
-        streams.append(engine.submit(ask("2")))
-        with pytest.raises(QueueFull):
-            engine.submit(ask("3"))
-
-
-async def test_what_can_never_fit_is_refused() -> None:
-    async with serving(runtime(num_blocks=8, block_size=8), limits(max_context=60)) as engine:
-        with pytest.raises(ContextTooLong, match="has 60 tokens; the longest that can be answered here has 59"):
-            engine.submit(ask("a", prompt=60))
-        loose = {"verifier": FlyParams(window=2), "drafter": "model", "num_draft_tokens": 10}
-        with pytest.raises(ContextTooLong, match="longest that can be answered here has 53"):
-            engine.submit(ask("a", prompt=54, **loose))
-        (long, _), (with_drafts, _) = await answers(engine, [ask("a", prompt=59), ask("b", prompt=53, **loose)])
-        assert (len(long), len(with_drafts)) == (1, 7)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"prompt": ()}, "at least one token"),
-        ({"prompt": (5, 199)}, "within 0 and 198"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1"),
-        ({"request_id": ""}, "request_id must not be empty"),
-        ({"strict_prefix": -1}, "strict_prefix"),
-        ({"priority": 10**400}, "priority"),
-        ({"drafter": "model", "num_draft_tokens": 3}, "drafter 'model' is not available here"),
-        ({"drafter": "psychic", "num_draft_tokens": 3}, "available: none, prompt_lookup"),
-        ({"drafter": "prompt_lookup"}, "positive with one, got 0"),
-        ({"num_draft_tokens": 2}, "must be 0 without a drafter"),
-        ({"drafter": "prompt_lookup", "num_draft_tokens": 2}, "verifier off does not draft"),
-        ({"drafter": "prompt_lookup", "num_draft_tokens": 64, "verifier": FlyParams()}, "less than round_tokens"),
-    ],
-)
-async def test_nonsense_is_a_value_error(changes: dict[str, object], message: str) -> None:
-    async with serving(make_runtime(random_model(1))) as engine:
-        with pytest.raises(ValueError, match=message):
-            engine.submit(replace(ask("a"), **changes))  # type: ignore[arg-type]
-        assert engine.stats().waiting == 0
-
-
-async def test_a_live_request_id_cannot_be_used_twice() -> None:
-    async with serving(runtime()) as engine:
-        stream = engine.submit(ask("a"))
-        with pytest.raises(ValueError, match="'a' is in use"):
-            engine.submit(ask("a"))
-        await collect(stream)
-        await collect(engine.submit(ask("a")))
-
-
 async def test_draining_finishes_what_was_accepted_and_refuses_the_rest() -> None:
     on = runtime()
     engine = AsyncEngine(on, limits(max_running=2))
@@ -302,92 +215,6 @@ async def test_a_cancelled_engine_lets_its_round_end_and_frees_everything() -> N
     assert not engine.accepting
     await engine.stop()
     assert_clean(on, engine.stats())
-
-
-def fail_at(on: Runtime, call: int) -> None:
-    """Let the target's forward number `call`, counted from here, raise."""
-    forward, calls = on.target.forward, 0
-
-    def failing(layout: object) -> object:
-        nonlocal calls
-        calls += 1
-        if calls == call:
-            raise MemoryError("secret internals")
-        return forward(layout)  # type: ignore[arg-type]
-
-    on.target.forward = failing  # type: ignore[assignment, method-assign]
-
-
-@pytest.mark.parametrize("call", [1, 3])
-async def test_a_failing_round_ends_its_own_sequences_only(call: int, caplog: pytest.LogCaptureFixture) -> None:
-    requests = [ask(str(n), seed=n, drafter="model", num_draft_tokens=3) for n in range(5)]
-    async with serving(runtime()) as engine:
-        expected = await answers(engine, requests)
-    on, recorder = runtime(), Recorder()
-    fail_at(on, call)
-    with caplog.at_level(logging.CRITICAL, logger="scheduler.engine"):
-        async with serving(on, limits(max_running=2), recorder) as engine:
-            results = await answers(engine, requests)
-            stats = await settled(engine)
-            assert_clean(on, stats)
-            again = await answers(engine, requests)
-    failed = [last for _, last in results if last.reason is FinishReason.ERROR]
-    assert len(failed) == stats.finished[FinishReason.ERROR] == 2
-    assert stats.failed_rounds == 1
-    assert {last.message for last in failed} == {ERROR_MESSAGE}
-    for (tokens, last), (wanted, _) in zip(results, expected, strict=True):
-        assert tokens == (wanted if last.reason is FinishReason.LENGTH else wanted[: len(tokens)])
-    assert [tokens for tokens, _ in again] == [tokens for tokens, _ in expected]
-
-
-async def test_a_failing_plan_ends_the_running_ones_and_the_engine_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    on = runtime()
-    async with serving(on) as engine:
-        plan, calls = engine._batcher.plan, 0
-
-        def failing() -> object:
-            nonlocal calls
-            calls += 1
-            if calls in (1, 3):
-                raise RuntimeError("a bug")
-            return plan()
-
-        monkeypatch.setattr(engine._batcher, "plan", failing)
-        results = await answers(engine, [ask(str(n)) for n in range(4)])
-        reasons = [last.reason for _, last in results]
-        assert reasons == [FinishReason.ERROR] * 4  # the first in line, then the three that ran
-        assert (await collect(engine.submit(ask("a"))))[1].reason is FinishReason.LENGTH
-        assert_clean(on, await settled(engine))
-
-
-class Grumbler(Recorder):
-    def __getattribute__(self, name: str) -> object:
-        if name.startswith("on_"):
-            raise OSError("no telemetry today")
-        return super().__getattribute__(name)
-
-
-async def test_a_broken_observer_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(runtime(), observer=Grumbler()) as engine:
-        _, last = await collect(engine.submit(ask("a")))
-    assert last.reason is FinishReason.LENGTH
-    assert {"on_submit", "on_round", "on_first_token", "on_finish"} <= {
-        record.getMessage().split()[-1] for record in caplog.records
-    }
-
-
-async def test_an_inconsistent_pool_is_reported_when_idle(caplog: pytest.LogCaptureFixture) -> None:
-    on = runtime()
-
-    def inconsistent(sequences: object) -> None:
-        raise RuntimeError("block 7 is lost")
-
-    on.pool.check_integrity = inconsistent  # type: ignore[method-assign, assignment]
-    async with serving(on) as engine:
-        await collect(engine.submit(ask("a")))
-        await asyncio.sleep(0.05)
-        assert any("inconsistent" in record.getMessage() for record in caplog.records)
-        assert (await collect(engine.submit(ask("b"))))[1].reason is FinishReason.LENGTH
 
 
 async def test_every_submitted_request_is_finished_once_for_the_observer() -> None:
