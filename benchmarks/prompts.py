@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import json
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,14 +60,15 @@ def _records(data: DataFile) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.decode("utf-8").splitlines() if line.strip()]
 
 
-def humaneval(count: int) -> list[str]:
-    """User messages that ask for the body of evenly spaced HumanEval functions."""
-    records = _records(HUMANEVAL)
-    step = max(1, len(records) // count)
+def humaneval(count: int, besides: Collection[str] = ()) -> list[str]:
+    """User messages that ask for the body of evenly spaced HumanEval functions, none of them among `besides`."""
     ask = "Complete this Python function. Answer with the whole function in one code block.\n\n```python\n{}```"
-    return [ask.format(record["prompt"]) for record in records[::step][:count]]
+    messages = [ask.format(record["prompt"]) for record in _records(HUMANEVAL)]
+    others = [message for message in messages if message not in besides]
+    return others[:: max(1, len(others) // count)][:count]
 
 
-def spec_bench(category: str, count: int) -> list[str]:
-    """First turns of a Spec-Bench category (writing, coding, math_reasoning, summarization, ...)."""
-    return [r["turns"][0] for r in _records(SPEC_BENCH) if r["category"] == category][:count]
+def spec_bench(category: str, count: int, besides: Collection[str] = ()) -> list[str]:
+    """First turns of a Spec-Bench category (writing, coding, math_reasoning, ...), none of them among `besides`."""
+    messages = [record["turns"][0] for record in _records(SPEC_BENCH) if record["category"] == category]
+    return [message for message in messages if message not in besides][:count]

@@ -6,7 +6,8 @@
 plain   `off`, one stream, against transformers' own float32 generate, the same prompt, turn by turn
 strict  `strict` with each drafter against `off`, HumanEval prompts, turn by turn
 batch   eight `off` requests together against one alone, tokens per second
-loose   strict, fly and hybrid at a fixed K: acceptance length and loosened tokens, by kind of prompt
+loose   strict, fly, csd and hybrid at a fixed K: acceptance length and loosened tokens, by kind of prompt; the
+        correction memory is calibrated first, on other prompts of the same kinds (benchmarks/calibration.py)
 shares  the evidence pass as a share of the target's forward, greedy and at temperature 1
 
 Times of different runs or machines mean nothing beside each other; only the ratios do. Run it on an
@@ -25,9 +26,10 @@ from typing import Any
 
 import torch
 
+from benchmarks.calibration import calibrate
 from benchmarks.prompts import humaneval, spec_bench
 from benchmarks.stack import Answer, Stack, open_stack
-from core.verifiers.params import FlyParams, HybridParams, StrictParams, VerifierParams
+from core.verifiers.params import CsdParams, FlyParams, HybridParams, StrictParams, VerifierParams
 
 Report = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"
@@ -123,16 +125,19 @@ async def batch(stack: Stack, options: argparse.Namespace) -> Report:
 
 async def loose(stack: Stack, options: argparse.Namespace) -> Report:
     """Acceptance length, loosened tokens and speedup over `off` at a fixed K."""
+    known = {"frequency_threshold": options.loose_frequency}
     verifiers: dict[str, VerifierParams] = {
         "strict": StrictParams(),
         "fly": FlyParams.model_validate({}),
-        "hybrid": HybridParams.model_validate({}),
+        "csd": CsdParams.model_validate(known),
+        "hybrid": HybridParams.model_validate(known),
     }
     kinds = {
         "humaneval": humaneval(options.loose_prompts),
         "writing": spec_bench("writing", options.loose_prompts),
     }
-    report: Report = {"num_draft_tokens": options.loose_k}
+    calibration = await _calibrate(stack, options, kinds)
+    report: Report = {"num_draft_tokens": options.loose_k, "calibration": calibration | known}
     for kind, messages in kinds.items():
         report[kind] = {}
         prompts = [stack.encode_chat(message) for message in messages]
@@ -151,6 +156,18 @@ async def loose(stack: Stack, options: argparse.Namespace) -> Report:
             report[kind][name] = row = _loose_row(answers, off)
             say(f"  {kind:10} {name:7} tau {row['tau']:.2f}, loosened {row['loosened']}, {row['speedup']:.2f}x off")
     return report
+
+
+async def _calibrate(stack: Stack, options: argparse.Namespace, measured: dict[str, list[str]]) -> Report:
+    """Unless the configuration names a correction memory, fill one from prompts that are not measured."""
+    if stack.settings.speculation.correction_memory is not None:
+        return {"file": str(stack.settings.speculation.correction_memory)}
+    count = options.calibration_prompts
+    messages = humaneval(count, besides=measured["humaneval"])
+    messages += spec_bench("writing", count, besides=measured["writing"])
+    report = await calibrate(stack, messages, options.tokens)
+    say(f"  calibrated on {report['tokens']} tokens: {report['pairs']} pairs")
+    return {**report}
 
 
 def _loose_row(answers: list[Answer], off: list[Answer]) -> Report:
@@ -204,6 +221,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--plain-tokens", type=int, default=40)
     parser.add_argument("--loose-prompts", type=int, default=5)
     parser.add_argument("--loose-k", type=int, default=15)
+    parser.add_argument("--calibration-prompts", type=int, default=10, help="of each kind, before `loose`")
+    parser.add_argument("--loose-frequency", type=float, default=2, help="frequency_threshold of csd and hybrid")
     options = parser.parse_args()
     unknown = set(options.sections) - SECTIONS.keys()
     if unknown:

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.round import RoundResult
+from core.runtime import Runtime
 from core.sampling_params import SamplingParams
 from core.sequence import GenerationRequest
 from core.verifiers.params import OffParams, StrictParams, VerifierParams
 from scheduler.events import CounterSnapshot, FinishedEvent, TokensEvent
 from scheduler.observer import EngineObserver
 from scheduler.stats import EngineStats
-from server.assembly import Folders, assemble, fetch
+from server.assembly import assemble
+from server.model_folders import Folders, fetch
 from server.serving_config import Served
 from server.settings import Settings
 from server.settings_loading import load_settings
@@ -66,6 +68,11 @@ class Stack:
             [{"role": "user", "content": message}], tokenize=False, add_generation_prompt=True
         )
         return list(self.served.tokenizer.encode(text, add_special_tokens=False))
+
+    @property
+    def runtime(self) -> Runtime:
+        """What the engine computes with; to be touched only while it is idle."""
+        return self.served.engine._runtime
 
     async def generate(
         self,

@@ -14,9 +14,9 @@ from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
+from core.block_evidence import Evidence
 from core.correction_file import MemoryContents, MemoryFileError, read_memory, write_memory
 from core.correction_table import MemorySnapshot, pair_key
-from core.evidence import Evidence
 
 __all__ = ["DEFAULT_CAP", "PROPOSERS", "CorrectionMemory", "MemoryFileError", "MemorySnapshot", "proposer_of"]
 

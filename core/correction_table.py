@@ -6,7 +6,7 @@ added lies in a small dict beside them, so that a merge at a round boundary does
 pairs. Frozen values make a snapshot free: whoever holds one keeps seeing the table it was taken from.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,19 +49,6 @@ class MemorySnapshot:
         index = int(self.keys.searchsorted(key))
         if index < self.keys.size and self.keys[index] == key:
             found += int(self.occurrences[index])
-        return found
-
-    def counts(
-        self, draft_tokens: Sequence[int] | NDArray[np.int64], target_tokens: Sequence[int] | NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        """Counts of many pairs at once: two lists of N ids -> int64 [N]."""
-        wanted = np.asarray(draft_tokens, dtype=np.int64) << 32 | np.asarray(target_tokens, dtype=np.int64)
-        found = np.zeros(wanted.shape, dtype=np.int64)
-        if self.keys.size:
-            index = np.minimum(self.keys.searchsorted(wanted), self.keys.size - 1)
-            found = np.where(self.keys[index] == wanted, self.occurrences[index], 0)
-        if self.recent:
-            found += np.array([self.recent.get(key, 0) for key in wanted.tolist()], dtype=np.int64)
         return found
 
     @property

@@ -8,7 +8,13 @@ from bisect import bisect_left
 
 
 class CostTable:
-    """Smoothed seconds of an `off` round for each batch size seen; straight lines in between."""
+    """Smoothed seconds of an `off` round for each batch size seen; straight lines in between.
+
+    The start-up figure is for a short context, where attention costs next to nothing. Rounds of longer
+    contexts take longer, `off` ones included, so until plain rounds have been seen in service the
+    yardstick is too short and `estimated_speedup` too low: it errs against us, the more so the longer
+    the context. Afterwards it is for the mean context of the plain rounds of late.
+    """
 
     def __init__(self, smoothing: float = 0.1) -> None:
         """smoothing: weight of the newest observation in the running mean, 0 < smoothing <= 1."""

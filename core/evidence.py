@@ -5,19 +5,22 @@ the draft is that token, and, where a loose verifier could loosen the row, how u
 there (entropy), how close the draft's logit comes (gap), and whether the request forbids loosening it
 (protected). Everything about a row is a function of the row and its request.
 
-Only rows that a loose verifier might loosen are judged, the mismatches of its requests. On CUDA, where
-asking which these are would cost a second copy from the device, all its draft rows are judged and the
-others' figures dropped: one copy, and the same evidence.
+Only rows that a loose verifier might loosen are judged: the mismatches of its requests up to the first
+that is certainly rejected, which ends the block whatever stands behind it. On CUDA, where asking which
+these are would cost a second copy from the device, all its draft rows are judged and those of natives
+dropped: one copy, and the same verdict.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
 
 import torch
 from torch import Tensor
 
+from core.block_evidence import Evidence
+from core.correction_table import MemorySnapshot
 from core.filters import block_maxima, prunes
 from core.judging import judge
 from core.logprobs import RowLogprobs, pack_logprobs, unpack_logprobs
@@ -25,39 +28,20 @@ from core.noise import NoiseCache
 from core.penalties import RowGroup, edits
 from core.sampling import choose
 from core.sequence import Sequence
-from core.verifiers.needs import NEEDS
+from core.verifiers.registry import VERIFIERS
 
 __all__ = ["Evidence", "RowLogprobs", "VerifyBlock", "gather_evidence"]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """One sequence's block of K drafts, on the host. Row j predicts the token that draft[j] claims.
-
-    draft [K]; choice [K + 1]: what the target takes, the last one being the bonus; native [K]: whether
-    they agree. Of the mismatches of a loose request's block: entropy [K], in nats (fly and hybrid; the
-    sum over the 3 likeliest tokens of -p ln p, not renormalised, or with `full` H / ln V); gap [K]:
-    the draft's logit less the row's best, before temperature; protected [K]: may not be loosened. In
-    all other rows entropy and gap are NaN and protected is True: what was not judged is not loosened.
-    logprobs [K + 1]: only if the request asks.
-    """
-
-    draft: list[int]
-    choice: list[int]
-    native: list[bool]
-    entropy: list[float]
-    gap: list[float]
-    protected: list[bool]
-    logprobs: list[RowLogprobs] | None
-
-
-@dataclass(frozen=True, slots=True)
 class VerifyBlock:
-    """One sequence's rows of the target's logits: first_row .. first_row + len(drafts)."""
+    """One sequence's rows of the target's logits: first_row .. first_row + len(drafts). memory: this round's,
+    of the sequence's drafter."""
 
     sequence: Sequence
     first_row: int
     drafts: list[int]
+    memory: MemorySnapshot = field(default_factory=MemorySnapshot)
 
 
 def gather_evidence(
@@ -72,7 +56,7 @@ def gather_evidence(
     # Log-probabilities are of the rows as the model gave them: rows about to be edited are kept aside.
     raw = [(logits[g.rows].clone() if edits(g) else logits[g.rows]) if _wants_logprobs(g) else None for g in groups]
     tokens = choose(logits, groups, noise).tokens
-    wanted = [_rows_to_judge(group, tokens) for group in groups]
+    wanted = [_rows_to_judge(group, tokens, block.memory) for group, block in zip(groups, blocks, strict=True)]
 
     tables = [tokens.double().unsqueeze(1)]
     for group, rows, indices in zip(groups, raw, wanted, strict=True):
@@ -96,15 +80,18 @@ def _wants_logprobs(group: RowGroup) -> bool:
     return group.sequence.request.sampling.logprobs is not None
 
 
-def _rows_to_judge(group: RowGroup, tokens: Tensor) -> list[int]:
+def _rows_to_judge(group: RowGroup, tokens: Tensor, memory: MemorySnapshot) -> list[int]:
     """Indices into the block's drafts."""
-    needs = NEEDS[group.sequence.request.verifier.type]
-    if not (needs.entropy or needs.gap):
+    params, drafts = group.sequence.request.verifier, group.drafts
+    may_loosen = VERIFIERS[params.type].may_loosen
+    if may_loosen is None:
         return []
     if not prunes(tokens):
-        return list(range(len(group.drafts)))
-    taken = tokens[group.rows].tolist()
-    return [index for index, draft in enumerate(group.drafts) if draft != taken[index]]
+        return list(range(len(drafts)))
+    choice = tokens[group.rows].tolist()
+    native = [d == c for d, c in zip(drafts, choice, strict=False)]
+    mismatches = (index for index, same in enumerate(native) if not same)
+    return list(takewhile(lambda j: may_loosen(j, drafts, choice, native, params, memory), mismatches))
 
 
 def _judge_block(logits: Tensor, group: RowGroup, indices: list[int]) -> Tensor:

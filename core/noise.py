@@ -150,12 +150,3 @@ class NoiseCache:
 
     def _covers(self, name: tuple[int, int, int], count: int) -> bool:
         return name in self._drawn and self._drawn[name].minimum.shape[1] >= count
-
-    def neg_log_exponential(
-        self, params: SamplingParams, position: int, token_ids: Tensor | None, vocab: int
-    ) -> Tensor:
-        """-log E(v) of the given token ids (int64 [m], each below vocab), or of all of them, float64 [m]; on
-        the ids' device, the CPU for all."""
-        ids = torch.arange(vocab) if token_ids is None else token_ids
-        noise = self.draw([(params, position)], vocab, ids.device)
-        return noise.neg_log_exponential(ids.new_zeros(1), ids.unsqueeze(0)).squeeze(0)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from core.drafters.base import DraftJob
-from core.drafters.model import draft_with_model, feed_prompt
-from core.drafters.prompt_lookup import PromptLookupDrafter
+from core.drafters.model import draft_with_model, drafts_with_model, feed_known
+from core.drafters.prompt_lookup import draft_by_lookup, index_text
 from core.evidence import Evidence, RowLogprobs, VerifyBlock, gather_evidence
 from core.layout import RaggedLayout, Segment
 from core.noise import NoiseCache
@@ -46,8 +46,22 @@ class RoundItem:
 
 
 @dataclass(frozen=True, slots=True)
+class CatchUp:
+    """An order to feed the draft model a sequence's verified tokens, up to the first `upto` of them.
+
+    At most those that the target will have computed when the round ends, so the blocks are there.
+    """
+
+    sequence: Sequence
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
 class RoundPlan:
+    """What a round is to do. Its catch-ups may be all: then the target does not run."""
+
     items: tuple[RoundItem, ...]
+    catch_up: tuple[CatchUp, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +103,13 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
     noise = NoiseCache()
     jobs = _draft(plan, runtime, noise)
     drafted = perf_counter()
+    if not plan.items:
+        return RoundResult((), drafted - began, 0.0, 0.0, 0.0, decoding=0)
     layout = _lay_out(plan, jobs, runtime.pool.block_size)
     logits = runtime.target.forward(layout)
     forwarded = perf_counter()
     blocks = [
-        VerifyBlock(sequence=item.sequence, first_row=first_row, drafts=job.drafts)
+        VerifyBlock(item.sequence, first_row, job.drafts, runtime.memory.snapshot(item.sequence.request.drafter))
         for item, job, first_row in zip(plan.items, jobs, layout.logit_starts[:-1], strict=True)
         if item.yields
     ]
@@ -118,25 +134,26 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
 
 
 def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> list[DraftJob]:
-    """Let each sequence's drafter propose; one job per item, in plan order."""
+    """Let the draft model catch up, then each sequence's drafter propose; one job per item, in plan order."""
+    if runtime.draft is not None:
+        feed_known(runtime.draft, runtime.pool, [(entry.sequence, entry.upto) for entry in plan.catch_up])
     jobs = [DraftJob(item.sequence, item.num_drafts if item.yields else 0) for item in plan.items]
     with_model: list[tuple[DraftJob, int]] = []
-    chunks: list[tuple[DraftJob, int]] = []
     by_lookup: list[DraftJob] = []
     for item, job in zip(plan.items, jobs, strict=True):
-        drafter = item.sequence.request.drafter
-        if drafter in ("model", "multilevel"):
-            if job.limit > 0:
-                with_model.append((job, runtime.guess_tokens if drafter == "multilevel" else 0))
-            elif not item.yields:
-                # Keep the draft in step with a long prompt, so that its first drafting round is short.
-                chunks.append((job, item.sequence.target_tokens + item.num_tokens))
-        elif drafter == "prompt_lookup" and job.limit > 0:
+        sequence, drafter = item.sequence, item.sequence.request.drafter
+        if drafter in ("multilevel", "prompt_lookup"):
+            index_text(sequence, sequence.target_tokens + item.num_tokens, runtime.max_ngram)
+        if job.limit == 0:
+            continue
+        if drafter == "prompt_lookup":
             by_lookup.append(job)
+        elif drafts_with_model(sequence, runtime.draft_vocab):
+            with_model.append((job, runtime.guess_tokens if drafter == "multilevel" else 0))
     if runtime.draft is not None:
-        feed_prompt(runtime.draft, runtime.pool, chunks)
-        draft_with_model(runtime.draft, runtime.pool, with_model, noise, runtime.max_ngram)
-    PromptLookupDrafter(runtime.max_ngram).draft(by_lookup, noise)
+        vocab = runtime.target.vocab_size
+        draft_with_model(runtime.draft, runtime.pool, with_model, noise, vocab, runtime.max_ngram)
+    draft_by_lookup(by_lookup, runtime.max_ngram)
     return jobs
 
 

@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 
 from core.correction_memory import CorrectionMemory
 from core.cost_table import CostTable
+from core.drafters.base import DRAFTERS
 from core.models.kv_cache import BlockPool
 from core.models.runner import ModelRunner
-
-DRAFTERS = ("model", "prompt_lookup", "multilevel")
 
 
 @dataclass(slots=True)
@@ -32,11 +31,7 @@ class Runtime:
     def available_drafters(self) -> tuple[str, ...]:
         return DRAFTERS if self.draft is not None else ("prompt_lookup",)
 
-    def resolve_drafter(self, name: str) -> str:
-        """Turn `auto` into a concrete drafter. ValueError if this runtime lacks the one named."""
-        if name == "auto":
-            return "multilevel" if self.draft is not None else "prompt_lookup"
-        if name not in self.available_drafters():
-            reason = "no draft model is loaded" if name in DRAFTERS else "unknown drafter"
-            raise ValueError(f"{reason}: {name!r}; available: auto, {', '.join(self.available_drafters())}")
-        return name
+    @property
+    def draft_vocab(self) -> int:
+        """Ids that the draft's embedding has; 0 without a draft model."""
+        return 0 if self.draft is None else self.draft.vocab_size

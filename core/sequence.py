@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+import torch
+from torch import Tensor
+
 from core.ngram_index import NgramIndex
 from core.provenance import FinishReason, Provenance
 from core.sampling_params import SamplingParams
@@ -117,6 +120,7 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self.tokens: list[int] = list(request.prompt)
         self.prompt_len = len(request.prompt)
+        self.highest_token = max(request.prompt, default=0)  # id; which models' embeddings can take the text
         self.blocks: list[int] = []
         self.block_hashes: list[bytes] = []
         self.target_tokens = 0
@@ -128,6 +132,8 @@ class Sequence:
         self.prompt_set: frozenset[int] = (
             frozenset(request.prompt) if request.sampling.repetition_penalty != 1.0 else frozenset()
         )
+        self.prompt_ids = torch.tensor(list(self.prompt_set), dtype=torch.int64)  # the same, for indexing
+        self._output_columns: tuple[int, Tensor, Tensor] | None = None
 
     @property
     def output_len(self) -> int:
@@ -146,6 +152,14 @@ class Sequence:
     def finished(self) -> bool:
         return self.state is SequenceState.FINISHED
 
+    def output_columns(self) -> tuple[Tensor, Tensor]:
+        """`output_counts` as tensors, ids int64 [m] and counts float64 [m]; made once per length of the output."""
+        if self._output_columns is None or self._output_columns[0] != self.output_len:
+            ids = torch.tensor(list(self.output_counts), dtype=torch.int64)
+            counts = torch.tensor(list(self.output_counts.values()), dtype=torch.float64)
+            self._output_columns = self.output_len, ids, counts
+        return self._output_columns[1:]
+
     def commit(self, tokens: Iterable[CommittedToken]) -> list[CommittedToken]:
         """Append verified tokens until one ends the answer; return those delivered."""
         delivered: list[CommittedToken] = []
@@ -153,6 +167,7 @@ class Sequence:
         for token in tokens:
             delivered.append(token)
             self.tokens.append(token.token_id)
+            self.highest_token = max(self.highest_token, token.token_id)
             if count_output:
                 self.output_counts[token.token_id] += 1
             if token.provenance.drafted:

@@ -1,6 +1,7 @@
 """Batcher: who runs in the next round, with how many tokens and drafts, and who gives up its blocks.
 
-A round is planned in three steps.
+A round is planned in four steps.
+0. The draft model's backlog: who is fed, and whose drafts have to wait for it (draft_feed.py).
 1. Rows. Decoding sequences first, then prompts being prefilled, in rank order (sharing.py).
 2. Blocks, most urgent first. Where the pool runs dry, a strict block is cut, a chunk shortened, and
    then the least urgent running sequence is preempted: its blocks are released and it goes back to the
@@ -20,9 +21,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from core.models.kv_cache import BlockPool
-from core.round import RoundItem, RoundPlan
+from core.round import CatchUp, RoundItem, RoundPlan
 from core.sequence import SequenceState
 from scheduler.admission import WaitingRoom
+from scheduler.draft_feed import DraftFeed
 from scheduler.job import Job
 from scheduler.limits import SchedulerLimits
 from scheduler.sharing import Share, is_loose, share_decode_rows, share_prefill_rows, total_rows
@@ -31,18 +33,29 @@ from scheduler.stats import Totals
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A planned round. jobs: in the order of the plan's items. preempted: those that had to make room for it."""
+    """A planned round. jobs: in the order of the plan's items. catching_up: those of its catch-ups, among them
+    perhaps some of `jobs`. preempted: those that had to make room for it."""
 
     plan: RoundPlan
     jobs: tuple[Job, ...]
+    catching_up: tuple[Job, ...]
     preempted: tuple[Job, ...]
+
+    @property
+    def members(self) -> tuple[Job, ...]:
+        """All that the round works for, each once."""
+        return tuple(dict.fromkeys((*self.jobs, *self.catching_up)))
 
 
 class Batcher:
     """Owns the set of running jobs; the waiting room is shared with the engine, which queues newcomers there."""
 
-    def __init__(self, pool: BlockPool, limits: SchedulerLimits, waiting: WaitingRoom, totals: Totals) -> None:
+    def __init__(
+        self, pool: BlockPool, limits: SchedulerLimits, waiting: WaitingRoom, totals: Totals, draft_vocab: int = 0
+    ) -> None:
+        """draft_vocab: ids that the draft model's embedding has; 0 without a draft model."""
         self.pool = pool
+        self.draft_vocab = draft_vocab
         self.limits = limits
         self.waiting = waiting
         self.max_context = min(limits.max_context, pool.num_blocks * pool.block_size)
@@ -55,15 +68,26 @@ class Batcher:
     def plan(self) -> Batch | None:
         """The next round; None if there is nobody to run. Grows block tables, admits and preempts."""
         preempted: list[Job] = []
-        shares = self._give_blocks(self._share_rows(self.running), preempted)
-        self._admit(shares)
-        if not shares and self.running:
+        shares, catch_ups = self._plan_for(self.running, preempted, admit=True)
+        if not shares and not catch_ups and self.running:
             most_urgent = min(self.running, key=lambda job: job.rank)
-            shares = self._give_blocks(self._share_rows([most_urgent]), preempted)
-        if not shares:
+            shares, catch_ups = self._plan_for([most_urgent], preempted, admit=False)
+        if not shares and not catch_ups:
             return None
         items = tuple(RoundItem(share.job.sequence, share.num_tokens, share.num_drafts) for share in shares)
-        return Batch(RoundPlan(items), tuple(share.job for share in shares), tuple(preempted))
+        plan = RoundPlan(items, tuple(catch_ups.values()))
+        return Batch(plan, tuple(share.job for share in shares), tuple(catch_ups), tuple(preempted))
+
+    def _plan_for(
+        self, jobs: Iterable[Job], preempted: list[Job], admit: bool
+    ) -> tuple[list[Share], dict[Job, CatchUp]]:
+        """Shares and catch-ups of these running jobs, and of newcomers; adds to `preempted`."""
+        feed = DraftFeed(self.pool, self.limits.prefill_chunk, self.draft_vocab)
+        feed.consider_all(jobs)
+        shares = self._give_blocks(self._share_rows(jobs), preempted)
+        if admit:
+            self._admit(shares, feed)
+        return shares, feed.catch_ups(self.running, shares)
 
     def remove(self, job: Job) -> None:
         """Free the blocks of a job that finished or was aborted; nothing to do for one that is not running."""
@@ -157,7 +181,7 @@ class Batcher:
                 return None
         return first
 
-    def _admit(self, shares: list[Share]) -> None:
+    def _admit(self, shares: list[Share], feed: DraftFeed) -> None:
         """Let waiting jobs in, in order, while rows, chunk and blocks last; adds their shares."""
         chunk = self.limits.prefill_chunk - sum(share.num_tokens for share in shares if share.prefill)
         rows = self.limits.round_tokens - total_rows(shares)
@@ -169,6 +193,7 @@ class Batcher:
                 self._blocked = (job, free_blocks)
                 return
             self._let_in(job, cached_tokens)
+            feed.consider(job)
             share = share_prefill_rows(job, chunk, rows, self.max_context)
             if share is None or not self._grow(share):
                 return  # it is in, and takes its rows in the next round

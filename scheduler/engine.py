@@ -51,7 +51,7 @@ class AsyncEngine:
         self._observer = GuardedObserver(observer)
         self._totals = Totals()
         self._waiting = WaitingRoom()
-        self._batcher = Batcher(runtime.pool, limits, self._waiting, self._totals)
+        self._batcher = Batcher(runtime.pool, limits, self._waiting, self._totals, runtime.draft_vocab)
         self._jobs: dict[str, Job] = {}
         self._aborted: set[Job] = set()  # running ones to be ended after the current round
         self._arrivals = itertools.count()
@@ -162,9 +162,9 @@ class AsyncEngine:
             result = await self._in_worker(partial(run_round, batch.plan, self._runtime))
             self._publish(batch, result)
         except Exception:
-            logger.exception("a round of %d sequences failed", len(batch.jobs))
+            logger.exception("a round of %d sequences failed", len(batch.members))
             self._totals.failed_rounds += 1
-            self._fail(batch.jobs)
+            self._fail(batch.members)
 
     def _plan(self) -> Batch:
         batch = self._batcher.plan()
@@ -173,7 +173,7 @@ class AsyncEngine:
         for job in batch.preempted:
             self._observer.on_preemption(job.sequence.request)
         now = time.monotonic()
-        for job in batch.jobs:
+        for job in batch.members:
             if job.started_at is None:
                 job.started_at = now
         return batch

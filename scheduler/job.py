@@ -17,7 +17,8 @@ class Job:
 
     Times are in seconds on one monotonic clock. arrival: running number of the submission. started_at:
     when a round first took it. last_turn: number of its last turn to decode, counted over all jobs; 0
-    before the first. rank: smaller is more urgent; decides admission and who is preempted.
+    before the first. drafts_wait: it may not draft in the round being planned (draft_feed.py). rank:
+    smaller is more urgent; decides admission and who is preempted.
     """
 
     sequence: Sequence
@@ -27,6 +28,7 @@ class Job:
     started_at: float | None = None
     first_token_at: float | None = None
     last_turn: int = 0
+    drafts_wait: bool = False
     rank: tuple[float, int] = field(init=False)
 
     def __post_init__(self) -> None:

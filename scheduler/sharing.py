@@ -36,11 +36,12 @@ def wanted_drafts(job: Job, max_context: int) -> int:
     """K of the job's next verification round, before any cut.
 
     A loose one always wants all it may have: its settings, its own length and the server's max_context
-    alone decide (ALGORITHMS.md 2). For a strict one, drafts beyond max_tokens would be waste.
+    alone decide (ALGORITHMS.md 2). For a strict one, drafts beyond max_tokens would be waste. While the
+    draft model has to catch up, none; a loose one then has no verification round at all.
     """
     sequence = job.sequence
     request = sequence.request
-    if request.drafter == "none" or sequence.output_len == 0:
+    if request.drafter == "none" or sequence.output_len == 0 or job.drafts_wait:
         return 0
     wanted = min(request.num_draft_tokens, max_context - len(sequence.tokens))
     if not is_loose(request):
@@ -57,6 +58,8 @@ def share_decode_rows(jobs: Iterable[Job], rows: int, max_context: int) -> list[
     shares: list[Share] = []
     cuttable: list[tuple[int, Share]] = []
     for job in sorted(jobs, key=lambda job: (job.last_turn, job.rank)):
+        if job.drafts_wait and is_loose(job.sequence.request):
+            continue
         wanted = wanted_drafts(job, max_context)
         share = Share(job, 1, wanted if is_loose(job.sequence.request) else 0, prefill=False)
         if share.rows > rows:
@@ -77,8 +80,8 @@ def share_prefill_rows(job: Job, chunk: int, rows: int, max_context: int) -> Sha
     """The next chunk of the job's known tokens, at most `chunk` of them, with its drafts in `rows` rows.
 
     A preempted sequence drafts in the round that ends its re-prefill, as it would have drafted then had
-    it never been preempted. If a loose block does not fit behind the chunk, one token is held back for
-    the next round.
+    it never been preempted. If a loose block does not fit behind the chunk, or its drafts have to wait,
+    one token is held back for a later round.
     """
     pending = job.sequence.pending
     num_tokens = min(pending, chunk, rows)
@@ -87,11 +90,12 @@ def share_prefill_rows(job: Job, chunk: int, rows: int, max_context: int) -> Sha
     num_drafts = 0
     if num_tokens == pending:
         num_drafts = wanted_drafts(job, max_context)
-        if num_tokens + num_drafts > rows:
-            if is_loose(job.sequence.request):
+        fits = num_tokens + num_drafts <= rows
+        if is_loose(job.sequence.request):
+            if job.drafts_wait or not fits:
                 num_tokens, num_drafts = num_tokens - 1, 0
-            else:
-                num_drafts = rows - num_tokens
+        elif not fits:
+            num_drafts = rows - num_tokens
     return Share(job, num_tokens, num_drafts, prefill=True) if num_tokens else None
 
 

@@ -45,6 +45,7 @@ def create_app(config: ServingConfig, load: Loader, telemetry: Telemetry | None 
             yield
         finally:
             await readiness.end()
+            telemetry.shutdown()
 
     app = FastAPI(title="Slipstream", lifespan=lifespan, redirect_slashes=False)
     app.state.readiness = readiness

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from core.correction_memory import CorrectionMemory, MemoryFileError
-from core.layout import RaggedLayout, Segment
+from core.drafters.base import DRAFTERS
 from core.models.attention import BACKENDS
 from core.models.kv_cache import BlockPool
 from core.models.loader import LoadedModel, load_model
@@ -23,12 +23,12 @@ from scheduler.observer import EngineObserver
 from server.model_folders import Folders
 from server.serving_config import Limits, Served, ServingConfig
 from server.settings import DraftSettings, Settings, TargetSettings
+from server.step_costs import measure_step_costs
 
 log = logging.getLogger(__name__)
 
 _BACKEND = "sdpa"
 _BLOCK_SIZE = 16  # where the backend leaves it to us
-_WARM_UP_CONTEXT = 128  # positions that each measured step attends to
 
 
 class AssemblyError(Exception):
@@ -78,16 +78,18 @@ def assemble(settings: Settings, folders: Folders, observer: EngineObserver | No
             _check_vocabularies(target.name, tokenizer, settings.models.draft.label, _tokenizer(folders.draft))
         draft = _load(settings.models.draft, folders.draft)
     runtime = _runtime(settings, target, draft)
-    _measure(runtime, settings.scheduler.max_running)
+    measure_step_costs(runtime, settings.scheduler.max_running)
     engine = AsyncEngine(runtime, _limits(settings, target), observer)
+    if draft is not None:
+        _warn_of_short_draft(draft, engine.max_context)
     return Served(
         engine=engine,
         tokenizer=tokenizer,
         eos_token_ids=target.eos_token_ids,
         control_token_ids=target.control_token_ids,
-        max_context=engine.max_context,
         vocab_size=target.vocab_size,
         has_draft=draft is not None,
+        calibrated_drafters=frozenset(name for name in DRAFTERS if runtime.memory.snapshot(name).num_pairs),
     )
 
 
@@ -141,6 +143,19 @@ def _check_context(settings: Settings, target: LoadedModel) -> None:
         )
 
 
+def _warn_of_short_draft(draft: LoadedModel, max_context: int) -> None:
+    """Only a warning: answers stay right, and most of them are short."""
+    if draft.max_context < max_context:
+        log.warning(
+            "the draft model %s was made for %d tokens and %d are served: beyond, its drafts are hardly ever accepted "
+            "and only cost time. Choose a draft with a longer context, or set max_context = %d.",
+            draft.name,
+            draft.max_context,
+            max_context,
+            draft.max_context,
+        )
+
+
 def _limits(settings: Settings, target: LoadedModel) -> SchedulerLimits:
     bounds = settings.scheduler
     return SchedulerLimits(
@@ -175,29 +190,3 @@ def _memory(file: Path | None, target: LoadedModel, draft: LoadedModel | None) -
     except MemoryFileError as error:
         raise AssemblyError(f"speculation.correction_memory: {error}") from error
     return memory
-
-
-def _measure(runtime: Runtime, max_running: int) -> None:
-    """Run real target forwards, first as warm-up, then to learn what a plain step costs at each batch size.
-
-    Done before anything is served, so writing over blocks that nobody holds harms nothing.
-    """
-    size, pool_blocks = runtime.pool.block_size, runtime.pool.num_blocks
-    shared = min(_WARM_UP_CONTEXT // size, pool_blocks - 1)
-    context = shared * size
-    if context:
-        prompt = Segment((0,) * context, 0, tuple(range(shared)), 0)
-        runtime.target.forward(RaggedLayout.build([prompt], size))
-    most = min(max_running, pool_blocks - shared)
-    for batch in sorted({1, most, *(1 << i for i in range(1, most.bit_length()) if 1 << i < most)}):
-        steps = [Segment((0,), context, (*range(shared), shared + i), 1) for i in range(batch)]
-        layout = RaggedLayout.build(steps, size)
-        runtime.cost.record(batch, min(_timed_forward(runtime.target, layout) for _ in range(2)))
-    costs = {batch: round(1000 * seconds) for batch, seconds in runtime.cost.as_dict().items()}
-    log.info("a plain decoding step takes %s ms by batch size", costs)
-
-
-def _timed_forward(runner: ModelRunner, layout: RaggedLayout) -> float:
-    began = time.perf_counter()
-    runner.forward(layout)
-    return time.perf_counter() - began

@@ -12,8 +12,8 @@ from server.text.token_bytes import TokenBytes
 
 @dataclass(frozen=True, slots=True)
 class LiveModel:
-    """max_context: what one sequence may take, the engine's own bound included. fingerprint: OpenAI's
-    system_fingerprint, equal for equal vocabularies, templates and contexts."""
+    """max_context: what one sequence may take, prompt and output together. The other fields are as in Served.
+    fingerprint: OpenAI's system_fingerprint, equal for equal vocabularies, templates and contexts."""
 
     engine: AsyncEngine
     token_bytes: TokenBytes
@@ -22,13 +22,14 @@ class LiveModel:
     vocab_size: int
     max_context: int
     has_draft: bool
+    calibrated_drafters: frozenset[str]
     fingerprint: str
 
     @classmethod
     def build(cls, served: Served, name: str) -> Self:
         """Takes about a second for a large vocabulary; call it off the event loop."""
         token_bytes = TokenBytes.from_tokenizer(served.tokenizer, served.vocab_size, served.control_token_ids)
-        max_context = min(served.max_context, served.engine.max_context)
+        max_context = served.engine.max_context
         template = str(getattr(served.tokenizer, "chat_template", ""))
         digest = hashlib.sha256(f"{name}\0{served.vocab_size}\0{max_context}\0{template}".encode())
         return cls(
@@ -39,5 +40,6 @@ class LiveModel:
             vocab_size=served.vocab_size,
             max_context=max_context,
             has_draft=served.has_draft,
+            calibrated_drafters=served.calibrated_drafters,
             fingerprint=f"fp_{digest.hexdigest()[:10]}",
         )

@@ -19,13 +19,13 @@ from server.model_folders import Folders
 from server.readiness import Readiness
 from server.serving_config import Served
 from server.settings import Settings
+from server.streaming import LAST_WORDS_SECONDS
 from server.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 
 # Request line and headers; bodies have their own limit in the application.
 _MAX_HEADER_BYTES = 64 << 10
-_LAST_WORDS_SECONDS = 5  # for answers that the end of the drain time cut short to say so
 _EXPLAINED = (AssemblyError, UnsupportedModel, InvalidModelFile, MemoryError)
 
 
@@ -66,7 +66,7 @@ class ServerProcess:
                 proxy_headers=False,
                 h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
                 timeout_keep_alive=settings.server.keep_alive_seconds,
-                timeout_graceful_shutdown=math.ceil(settings.server.drain_seconds) + _LAST_WORDS_SECONDS,
+                timeout_graceful_shutdown=math.ceil(settings.server.drain_seconds) + LAST_WORDS_SECONDS,
             ),
             self._readiness,
         )

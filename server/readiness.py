@@ -89,7 +89,7 @@ class Readiness:
 
 async def _warm_up(model: LiveModel) -> None:
     """One tiny request through the whole engine. RuntimeError if it fails."""
-    token = min(set(range(model.vocab_size)) - model.eos_token_ids)
+    token = next(token for token in range(model.vocab_size) if token not in model.eos_token_ids)
     request = GenerationRequest(
         request_id="warm-up",
         prompt=(token,),

@@ -10,24 +10,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from core.verifiers.params import (
-    CsdParams,
-    FlyParams,
-    HybridParams,
-    LossyParams,
-    OffParams,
-    StrictParams,
-    VerifierParams,
-)
+from core.drafters.base import DRAFTERS
+from core.verifiers.params import VerifierParams
+from core.verifiers.registry import VERIFIERS
 from scheduler.engine import AsyncEngine
-
-VERIFIERS: tuple[str, ...] = ("off", "strict", "fly", "csd", "hybrid", "lossy")
-DRAFTERS: tuple[str, ...] = ("model", "prompt_lookup", "multilevel")
 
 
 def _verifier_defaults() -> Mapping[str, VerifierParams]:
-    every = (OffParams(), StrictParams(), FlyParams(), CsdParams(), HybridParams(), LossyParams())
-    return MappingProxyType({params.type: params for params in every})
+    return MappingProxyType({name: verifier.params() for name, verifier in VERIFIERS.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +50,7 @@ class ServingConfig:
     model: the name that /v1/models lists and answers carry. aliases: other names that requests may use.
     default_verifier: a key of verifier_defaults. verifier_defaults: for every verifier type the parameters that
     a request naming it does not give. allowed_verifiers: what a request may choose; naming just the default pins it.
-    default_drafter: "auto" or one of allowed_drafters. allowed_drafters: subset of DRAFTERS.
+    default_drafter: "auto" or one of allowed_drafters. allowed_drafters: subset of core's DRAFTERS.
     default_num_draft_tokens: K where a request does not say; max_num_draft_tokens: the most it may say.
     strict_prefix: default number of leading output tokens that are never loosened.
     api_keys: accepted bearer tokens; empty leaves the server open. cors_origins: origins a browser may call from,
@@ -72,7 +62,7 @@ class ServingConfig:
     aliases: tuple[str, ...] = ()
     default_verifier: str = "strict"
     verifier_defaults: Mapping[str, VerifierParams] = field(default_factory=_verifier_defaults)
-    allowed_verifiers: tuple[str, ...] = VERIFIERS
+    allowed_verifiers: tuple[str, ...] = tuple(VERIFIERS)
     default_drafter: str = "auto"
     allowed_drafters: tuple[str, ...] = DRAFTERS
     default_num_draft_tokens: int = 8
@@ -95,14 +85,15 @@ class Served:
 
     tokenizer: the target's transformers tokenizer (a fast one), whose chat template is used if it has one.
     eos_token_ids: end an answer unless the request ignores them. control_token_ids: tokens that never show
-    up in text (special added tokens and EOS). max_context: prompt and output together, in tokens.
-    vocab_size: width of the logits; ids in requests must be below it. has_draft: whether there is a draft model.
+    up in text (special added tokens and EOS). vocab_size: width of the logits; ids in requests must be below it.
+    has_draft: whether there is a draft model. calibrated_drafters: those for whose drafts the correction memory
+    holds pairs; csd loosens nothing of any other's.
     """
 
     engine: AsyncEngine
     tokenizer: Any
     eos_token_ids: frozenset[int]
     control_token_ids: frozenset[int]
-    max_context: int
     vocab_size: int
     has_draft: bool
+    calibrated_drafters: frozenset[str] = frozenset()

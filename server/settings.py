@@ -6,7 +6,7 @@ that names the key, the value and what is allowed; nothing unknown is ignored.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -16,6 +16,7 @@ from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParam
 from server.weights.sources import ModelSource
 from server.weights.store import default_cache
 
+# Spelt out, since a Literal must be; a test holds them against core's tables, which import torch.
 VerifierName = Literal["off", "strict", "fly", "csd", "hybrid", "lossy"]
 DrafterName = Literal["model", "prompt_lookup", "multilevel"]
 Weights = Literal["fp16", "int8", "float32", "bfloat16"]
@@ -100,11 +101,9 @@ class SpeculationSettings(_Section):
 
     verifier: VerifierName = "strict"
     verifiers: VerifierSettings = VerifierSettings()
-    allowed_verifiers: tuple[VerifierName, ...] = Field(
-        ("off", "strict", "fly", "csd", "hybrid", "lossy"), min_length=1
-    )
+    allowed_verifiers: tuple[VerifierName, ...] = Field(get_args(VerifierName), min_length=1)
     drafter: Literal["auto"] | DrafterName = "auto"
-    allowed_drafters: tuple[DrafterName, ...] = Field(("model", "prompt_lookup", "multilevel"), min_length=1)
+    allowed_drafters: tuple[DrafterName, ...] = Field(get_args(DrafterName), min_length=1)
     num_draft_tokens: int = Field(8, ge=1, le=64)
     max_num_draft_tokens: int = Field(32, ge=1, le=64)
     draft_length: Literal["fixed"] = "fixed"
@@ -181,7 +180,18 @@ class Settings(BaseSettings):
             )
         if context is not None and context > tokens:
             raise _conflict(f"max_context = {context} must not exceed kv_cache.tokens = {tokens}")
+        self._check_blocks_fit()
         return self
+
+    def _check_blocks_fit(self) -> None:
+        """A loose block is never cut, so it must fit into a round as a whole: its drafts and the token before them."""
+        loose = [name for name in self.speculation.allowed_verifiers if name not in ("off", "strict")]
+        most, rows = self.speculation.max_num_draft_tokens, self.scheduler.round_tokens
+        if loose and most >= rows:
+            raise _conflict(
+                f"speculation.max_num_draft_tokens = {most} must be below scheduler.round_tokens = {rows}, "
+                f"as long as speculation.allowed_verifiers has {', '.join(loose)}"
+            )
 
     @property
     def model_name(self) -> str:

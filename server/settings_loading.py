@@ -25,6 +25,18 @@ _SERVICE_LINKS = re.compile(rf"{_PREFIX}(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|U
 Loc = tuple[str | int, ...]
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """A key given twice is a mistake, not a choice of the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} given twice", key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 class ConfigError(Exception):
     """The configuration is wrong; str() has one line per mistake."""
 
@@ -88,7 +100,8 @@ def _refuse_unknown_variables() -> None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(file.read_text("utf-8"))
+        data = yaml.load(file.read_text("utf-8"), _UniqueKeys)
+        json.dumps(data, default=str)  # a value that contains itself has no end
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -97,6 +110,8 @@ def _read(file: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ConfigError(f"{file}: not valid YAML{where}: {getattr(error, 'problem', None) or 'damaged'}") from error
+    except (ValueError, RecursionError):
+        raise ConfigError(f"{file}: nested too deeply, or a value that contains itself") from None
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
         raise ConfigError(f"{file}: should be a mapping of keys such as models, server and speculation")
     return data
@@ -148,7 +163,20 @@ def _origin(loc: Loc, file: Path, flags: Mapping[str, Any]) -> str:
         name = _PREFIX + "__".join(str(part).upper() for part in loc[:end])
         if os.environ.get(name):
             return name
-    return str(file)
+    within = sorted(_variables_within(loc))
+    return f"{file} with {', '.join(within)}" if within else str(file)
+
+
+def _variables_within(loc: Loc) -> Iterator[str]:
+    """Variables that set something inside `loc`, where the file's values and theirs meet."""
+    prefix = _PREFIX + "".join(f"{part}__".upper() for part in loc)
+    fields = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for name in os.environ:
+        if name in _SHORT:
+            if _SHORT[name][: len(loc)] == loc:
+                yield name
+        elif name.startswith(prefix) and name.split("__")[0] in fields:
+            yield name
 
 
 def _suggest(word: str, allowed: list[str]) -> str:

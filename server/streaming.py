@@ -3,12 +3,13 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from sse_starlette.event import ServerSentEvent
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from server.errors import ApiError, internal
@@ -19,6 +20,7 @@ T = TypeVar("T")
 
 PING_SECONDS = 15
 SEND_TIMEOUT = 120.0  # a client that reads nothing for so long is gone
+LAST_WORDS_SECONDS = 5  # after the drain time: the round in flight ends, then each answer it cut short says so
 SETTLE_SECONDS = 5.0  # how long a failure may still become a plain HTTP error; then headers and pings must flow
 
 
@@ -41,8 +43,8 @@ class ChunkStream(EventSourceResponse):
             ping_message_factory=lambda: ServerSentEvent(comment="ping", sep="\n"),
             sep="\n",
             send_timeout=SEND_TIMEOUT,
-            # On shutdown running answers are finished, not cut.
-            shutdown_grace_period=drain_seconds,
+            # On shutdown running answers are finished, or ended by the engine, whose last event is still to be sent.
+            shutdown_grace_period=drain_seconds + LAST_WORDS_SECONDS,
         )
         self._generation = generation
 
@@ -69,6 +71,34 @@ async def _events(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]
 
 def _event(value: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+class WholeAnswer(JSONResponse):
+    """An answer in one; build it in a thread. With logprobs it may be 10 MB, half a second of encoding, and as Python's
+    encoder keeps the interpreter to itself until it returns, it is called entry by entry, lest the event loop waits."""
+
+    def render(self, content: Any) -> bytes:
+        return "".join(_json_pieces(content, _ENTRY_DEPTH)).encode()
+
+
+_ENTRY_DEPTH = 5  # answer > choices > choice > logprobs > its lists > an entry
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def _json_pieces(value: Any, depth: int) -> Iterator[str]:
+    """The JSON of `value`; containers at most `depth` deep are walked, what is deeper is one piece."""
+    if depth and value and isinstance(value, dict):
+        for index, (key, item) in enumerate(value.items()):
+            yield f"{',' if index else '{'}{_encode(key)}:"
+            yield from _json_pieces(item, depth - 1)
+        yield "}"
+    elif depth and value and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield "," if index else "["
+            yield from _json_pieces(item, depth - 1)
+        yield "]"
+    else:
+        yield _encode(value)
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:

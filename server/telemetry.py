@@ -7,7 +7,7 @@ series is bounded. Instruments count what was *delivered*: a draft behind an end
 `draft_tokens`.
 """
 
-from collections.abc import Iterable, Iterator
+from functools import partial
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -99,10 +99,10 @@ class Telemetry:
         }
         meter = self._provider.get_meter("slipstream")
         for name, (field, description) in gauges.items():
-            meter.create_observable_gauge(name, callbacks=[self._reader(field)], description=description)
+            meter.create_observable_gauge(name, callbacks=[partial(self._gauge, field)], description=description)
 
-    def _reader(self, field: str) -> "_GaugeReader":
-        return _GaugeReader(self, field)
+    def _gauge(self, field: str, _options: CallbackOptions) -> list[Observation]:
+        return [] if self._stats is None else [Observation(getattr(self._stats, field))]
 
     def begin(self) -> None:
         """Record from now on."""
@@ -113,10 +113,8 @@ class Telemetry:
         self._stats = stats
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
-    def gauge(self, field: str) -> int | None:
-        return None if self._stats is None else int(getattr(self._stats, field))
-
     def shutdown(self) -> None:
+        """Hand what is left to the readers and stop; once, at the end of the application's life."""
         self._provider.shutdown()
 
     # EngineObserver
@@ -161,19 +159,3 @@ class Telemetry:
         if timings.time_to_first_token is not None and event.completion_tokens > 1:
             decoding = timings.total_seconds - timings.time_to_first_token
             self._per_token.record(decoding / (event.completion_tokens - 1), verifier)
-
-
-class _GaugeReader:
-    """The callback of one observable gauge."""
-
-    def __init__(self, telemetry: Telemetry, field: str) -> None:
-        self._telemetry = telemetry
-        self._field = field
-
-    def __call__(self, _options: CallbackOptions) -> Iterable[Observation]:
-        return self._read()
-
-    def _read(self) -> Iterator[Observation]:
-        value = self._telemetry.gauge(self._field)
-        if value is not None:
-            yield Observation(value)

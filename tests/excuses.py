@@ -14,8 +14,12 @@ from core.sequence import GenerationRequest, Sequence
 
 
 def last_row(runner: ModelRunner, tokens: list[int], rows: int, block_size: int) -> torch.Tensor:
-    """float32 [vocab]: logits after `tokens`, the last `rows` of them fed together, the rest before them."""
+    """float32 [vocab]: logits after `tokens`, the last `rows` of them fed together, the rest before them.
+
+    By the runner's model over a cache of its own, so that nothing a live runtime has cached is overwritten.
+    """
     blocks = tuple(range(-(-len(tokens) // block_size)))
+    runner = ModelRunner(runner.loaded, len(blocks), block_size)
     split = max(0, len(tokens) - rows)
     if split:
         runner.forward(RaggedLayout.build([Segment(tuple(tokens[:split]), 0, blocks, 0)], block_size))

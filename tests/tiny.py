@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
+from core.drafters.model import drafts_with_model
 from core.models.kv_cache import BlockPool
 from core.models.loader import LoadedModel
 from core.models.runner import ModelRunner
-from core.round import RoundItem, RoundPlan, RoundResult, run_round
+from core.round import CatchUp, RoundItem, RoundPlan, RoundResult, run_round
 from core.runtime import Runtime
 from core.sampling_params import SamplingParams
 from core.sequence import CommittedToken, GenerationRequest, Sequence, SequenceState
@@ -24,11 +25,13 @@ VOCAB = 199
 EOS = 2
 
 
-def random_model(seed: int, family: str = "llama", sharpness: float = 6.0, layers: int = 2) -> PreTrainedModel:
+def random_model(
+    seed: int, family: str = "llama", sharpness: float = 6.0, layers: int = 2, vocab: int = VOCAB
+) -> PreTrainedModel:
     """A random decoder; sharpness scales the head, hence how far apart its logits lie."""
     torch.manual_seed(seed)
     sizes = {
-        "vocab_size": VOCAB,
+        "vocab_size": vocab,
         "hidden_size": 64,
         "intermediate_size": 96,
         "num_hidden_layers": layers,
@@ -61,6 +64,17 @@ def noisy_copy(model: PreTrainedModel, scale: float = 0.03, seed: int = 5) -> Pr
     return twin
 
 
+def resized(model: PreTrainedModel, vocab: int) -> PreTrainedModel:
+    """The same model with its vocabulary cut to `vocab` ids, or padded with ids it likes better than any other."""
+    twin = copy.deepcopy(model)
+    old = model.config.vocab_size
+    twin.resize_token_embeddings(vocab, mean_resizing=False)
+    with torch.no_grad():
+        if vocab > old:
+            twin.get_output_embeddings().weight[old:] = 3 * model.get_output_embeddings().weight[3 : 3 + vocab - old]
+    return twin.eval().requires_grad_(False)
+
+
 def loaded(model: PreTrainedModel, name: str = "tiny") -> LoadedModel:
     return LoadedModel(
         model=model,
@@ -70,7 +84,7 @@ def loaded(model: PreTrainedModel, name: str = "tiny") -> LoadedModel:
         max_context=512,
         eos_token_ids=frozenset({EOS}),
         control_token_ids=frozenset({0, 1, EOS}),
-        vocab_size=VOCAB,
+        vocab_size=model.config.vocab_size,
         weights="float32",
         folder=None,
         dtype=torch.float32,
@@ -138,14 +152,16 @@ class Driver:
         return sequences
 
     def step(self, sequences: list[Sequence]) -> RoundResult:
-        items = []
+        items, catch_up = [], []
         for s in sequences:
             num_tokens = min(s.pending, self.prefill_chunk)
             drafting = num_tokens == s.pending and s.output_len > 0 and s.request.drafter != "none"
             item = RoundItem(s, num_tokens, s.request.num_draft_tokens if drafting else 0)
             assert self.runtime.pool.grow(s, s.target_tokens + num_tokens + item.num_drafts)
             items.append(item)
-        result = run_round(RoundPlan(tuple(items)), self.runtime)
+            if num_tokens < s.pending and drafts_with_model(s, self.runtime.draft_vocab):
+                catch_up.append(CatchUp(s, s.target_tokens + num_tokens))
+        result = run_round(RoundPlan(tuple(items), tuple(catch_up)), self.runtime)
         for item in result.items:
             self.delivered.setdefault(id(item.sequence), []).extend(item.tokens)
         self.rounds.append(result)

@@ -1,10 +1,14 @@
 """What a drafter is asked for and what it leaves behind."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from core.noise import NoiseCache
 from core.sequence import Sequence
+
+DRAFTERS = ("model", "prompt_lookup", "multilevel")
+"""All drafters by name."""
+
+MODEL_DRAFTERS = ("model", "multilevel")
+"""Those that run the draft model."""
 
 
 @dataclass(slots=True)
@@ -34,9 +38,3 @@ class DraftJob:
             if token in ends:
                 return False
         return len(self.drafts) < self.limit
-
-
-class Drafter(Protocol):
-    def draft(self, jobs: list[DraftJob], noise: NoiseCache) -> None:
-        """Fill in every job's drafts. Any number of tokens up to the limit is fine, none included."""
-        ...

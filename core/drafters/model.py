@@ -13,7 +13,9 @@ At temperature 0 a choice is the argmax; above it the draft runs the race of ALG
 target's own processors and noise, so that it agrees with the target as often as it can.
 """
 
-from core.drafters.base import DraftJob
+import torch
+
+from core.drafters.base import MODEL_DRAFTERS, DraftJob
 from core.drafters.prompt_lookup import lookup
 from core.layout import RaggedLayout, Segment
 from core.models.kv_cache import BlockPool
@@ -23,16 +25,15 @@ from core.sampling import RowGroup, choose
 from core.sequence import Sequence
 
 
-class ModelDrafter:
-    def __init__(self, runner: ModelRunner, pool: BlockPool, guess_tokens: int = 0, max_ngram: int = 4) -> None:
-        """guess_tokens: longest lookup guess a turn feeds to the draft model; 0 is plain drafting."""
-        self.runner = runner
-        self.pool = pool
-        self.guess_tokens = guess_tokens
-        self.max_ngram = max_ngram
+def drafts_with_model(sequence: Sequence, draft_vocab: int) -> bool:
+    """Whether the draft model drafts for the sequence.
 
-    def draft(self, jobs: list[DraftJob], noise: NoiseCache) -> None:
-        draft_with_model(self.runner, self.pool, [(job, self.guess_tokens) for job in jobs], noise, self.max_ngram)
+    draft_vocab: width of the draft's embedding, in ids; 0 without a draft model. Models with the same
+    tokens may be padded to different widths (152,064 and 151,936 in Qwen2.5). A text that holds an id
+    the draft has no row for cannot be fed to it, and from there on is decoded without drafts: a fact
+    about the sequence's own history, so that a loose answer still depends on nothing else.
+    """
+    return sequence.request.drafter in MODEL_DRAFTERS and sequence.highest_token < draft_vocab
 
 
 def draft_with_model(
@@ -40,16 +41,21 @@ def draft_with_model(
     pool: BlockPool,
     jobs: list[tuple[DraftJob, int]],
     noise: NoiseCache,
-    max_ngram: int = 4,
+    target_vocab: int,
+    max_ngram: int,
 ) -> None:
-    """Draft for (job, guess_tokens) pairs together, so that plain and multilevel share each forward."""
+    """Draft for (job, guess_tokens) pairs together, so that plain and multilevel share each forward.
+
+    guess_tokens: longest lookup guess a turn feeds to the draft model; 0 is plain drafting. target_vocab:
+    ids that the target's embedding has; others are never drafted.
+    """
     for job, _ in jobs:
         pool.refresh_draft_watermark(job.sequence)
         job.fed = job.sequence.draft_tokens
     active = [(job, guess_tokens) for job, guess_tokens in jobs if job.limit > 0]
     while active:
         guesses = [_guess(job, guess_tokens, max_ngram) for job, guess_tokens in active]
-        choices = _choices(runner, pool, [job for job, _ in active], guesses, noise)
+        choices = _choices(runner, pool, [job for job, _ in active], guesses, noise, target_vocab)
         active = [
             entry
             for entry, guess, chosen in zip(active, guesses, choices, strict=True)
@@ -57,17 +63,18 @@ def draft_with_model(
         ]
 
 
-def feed_prompt(runner: ModelRunner, pool: BlockPool, targets: list[tuple[DraftJob, int]]) -> None:
-    """Prefill the draft's KV up to a given number of tokens, for prompts that go through in chunks."""
-    segments: list[Segment] = []
-    for job, upto in targets:
-        pool.refresh_draft_watermark(job.sequence)
-        job.fed = job.sequence.draft_tokens
-        if job.fed < upto:
-            segments.append(_segment(job.sequence, job.sequence.tokens[job.fed : upto], job.fed, 0))
-            job.fed = upto
-    if segments:
-        runner.forward(RaggedLayout.build(segments, pool.block_size))
+def feed_known(runner: ModelRunner, pool: BlockPool, targets: list[tuple[Sequence, int]]) -> None:
+    """One draft forward that brings each sequence's draft KV to its first so many tokens, and its watermark with it.
+
+    The tokens are verified, and no more than its blocks hold.
+    """
+    lacking = [(sequence, upto) for sequence, upto in targets if sequence.draft_tokens < upto]
+    if not lacking:
+        return
+    segments = [_segment(s, s.tokens[s.draft_tokens : upto], s.draft_tokens, 0) for s, upto in lacking]
+    runner.forward(RaggedLayout.build(segments, pool.block_size))
+    for sequence, upto in lacking:
+        pool.commit_tokens(sequence, sequence.target_tokens, upto)
 
 
 def _guess(job: DraftJob, guess_tokens: int, max_ngram: int) -> list[int]:
@@ -77,7 +84,12 @@ def _guess(job: DraftJob, guess_tokens: int, max_ngram: int) -> list[int]:
 
 
 def _choices(
-    runner: ModelRunner, pool: BlockPool, jobs: list[DraftJob], guesses: list[list[int]], noise: NoiseCache
+    runner: ModelRunner,
+    pool: BlockPool,
+    jobs: list[DraftJob],
+    guesses: list[list[int]],
+    noise: NoiseCache,
+    target_vocab: int,
 ) -> list[list[int]]:
     """One draft forward; per job the draft's choices after its known tokens and after each guessed one."""
     segments = [
@@ -86,6 +98,7 @@ def _choices(
     ]
     layout = RaggedLayout.build(segments, pool.block_size)
     logits = runner.forward(layout)
+    logits[:, target_vocab:] = -torch.inf
     groups = [
         RowGroup(sequence=job.sequence, start=start, drafts=job.drafts + guess, count=1 + len(guess))
         for job, guess, start in zip(jobs, guesses, layout.logit_starts[:-1], strict=True)

@@ -6,24 +6,27 @@ extraction. The index lives on the sequence and grows with its verified tokens o
 
 from core.drafters.base import DraftJob
 from core.ngram_index import NgramIndex
-from core.noise import NoiseCache
 from core.sequence import Sequence
+
+
+def index_text(sequence: Sequence, upto: int, max_ngram: int) -> NgramIndex:
+    """The sequence's index, grown over its first `upto` tokens at least.
+
+    32,000 tokens at once take 40 ms, so a long prompt is indexed chunk by chunk as it is prefilled.
+    """
+    index = sequence.ngrams
+    if index is None:
+        index = sequence.ngrams = NgramIndex(max_ngram)
+    index.extend(sequence.tokens[len(index) : upto])
+    return index
 
 
 def lookup(sequence: Sequence, drafts: list[int], limit: int, max_ngram: int) -> list[int]:
     """What followed the latest earlier occurrence of the longest suffix of `tokens + drafts`; may be empty."""
-    index = sequence.ngrams
-    if index is None:
-        index = sequence.ngrams = NgramIndex(max_ngram)
-    index.extend(sequence.tokens[len(index) :])
-    return index.propose(drafts, limit)
+    return index_text(sequence, len(sequence.tokens), max_ngram).propose(drafts, limit)
 
 
-class PromptLookupDrafter:
-    def __init__(self, max_ngram: int = 4) -> None:
-        """max_ngram: longest suffix looked for, in tokens; shorter ones are tried after it."""
-        self.max_ngram = max_ngram
-
-    def draft(self, jobs: list[DraftJob], noise: NoiseCache) -> None:
-        for job in jobs:
-            job.extend(lookup(job.sequence, job.drafts, job.limit, self.max_ngram))
+def draft_by_lookup(jobs: list[DraftJob], max_ngram: int) -> None:
+    """Draft what lookup finds. max_ngram: longest suffix looked for, in tokens; shorter ones are tried after it."""
+    for job in jobs:
+        job.extend(lookup(job.sequence, job.drafts, job.limit, max_ngram))

@@ -23,6 +23,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+import numpy as np
+
 from core.sequence import Sequence
 
 
@@ -35,15 +37,16 @@ class IntegrityError(AssertionError):
 
 
 class BlockPool:
-    """Ids and bookkeeping of the blocks, no tensors. Every step is O(1) per block it touches."""
+    """Ids and bookkeeping of the blocks, no tensors. Every step is O(1) per block it touches, but for a scan of
+    the free ones where a sequence starts or meets its neighbour."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         if num_blocks < 1 or block_size < 1:
             raise ValueError(f"a pool needs blocks and positions in them, not {num_blocks} of {block_size}")
         self.num_blocks = num_blocks
         self.block_size = block_size
-        # Dicts as ordered sets: membership, removal and the ends all in O(1). The last entry is taken first.
-        self._free: dict[int, None] = dict.fromkeys(range(num_blocks - 1, -1, -1))
+        self._free = bytearray(b"\1") * num_blocks  # 1 for a free block: runs of them are found at memory speed
+        self._num_free = num_blocks
         self._evictable: OrderedDict[int, None] = OrderedDict()
         self._references = [0] * num_blocks
         self._hash_of: list[bytes | None] = [None] * num_blocks
@@ -53,7 +56,7 @@ class BlockPool:
     @property
     def num_free(self) -> int:
         """Blocks that can be allocated now, cached ones that nobody holds included."""
-        return len(self._free) + len(self._evictable)
+        return self._num_free + len(self._evictable)
 
     @property
     def num_used(self) -> int:
@@ -94,7 +97,9 @@ class BlockPool:
         if missing > self.num_free:
             return False
         for _ in range(missing):
-            sequence.blocks.append(self._allocate(sequence.blocks[-1] + 1 if sequence.blocks else None))
+            block = self._take(sequence)
+            self._references[block] = 1
+            sequence.blocks.append(block)
         return True
 
     def release(self, sequence: Sequence) -> None:
@@ -104,7 +109,11 @@ class BlockPool:
         for block in reversed(sequence.blocks):
             self._references[block] -= 1
             if self._references[block] == 0:
-                (self._free if self._hash_of[block] is None else self._evictable)[block] = None
+                if self._hash_of[block] is None:
+                    self._free[block] = 1
+                    self._num_free += 1
+                else:
+                    self._evictable[block] = None
         sequence.blocks.clear()
         sequence.block_hashes.clear()
         sequence.target_tokens = sequence.draft_tokens = 0
@@ -127,6 +136,10 @@ class BlockPool:
         hashes.extend(islice(self._chain(sequence.tokens, parent, len(hashes)), target_tokens // size - len(hashes)))
         self._register(sequence, range(changed, len(hashes)))
 
+    def is_shared(self, block: int) -> bool:
+        """Whether several sequences hold the block."""
+        return self._references[block] > 1
+
     def refresh_draft_watermark(self, sequence: Sequence) -> None:
         """Move draft_tokens over draft KV that others have written into shared blocks meanwhile, so that
         nobody writes it again."""
@@ -145,6 +158,7 @@ class BlockPool:
             self._check_block(block, references[block])
         for block_hash, block in self._block_of.items():
             _require(self._hash_of[block] == block_hash, f"the hash table and block {block} disagree")
+        _require(sum(self._free) == self._num_free, "the free blocks are miscounted")
         _require(len(self._block_of) == sum(h is not None for h in self._hash_of), "a registered block is not found")
         for sequence in sequences:
             self._check_sequence(sequence)
@@ -156,7 +170,8 @@ class BlockPool:
             f"block {block} counts {self._references[block]} holders, has {references}",
         )
         _require(
-            (block in self._free) == (references == 0 and not registered), f"block {block} and the free list disagree"
+            (self._free[block] == 1) == (references == 0 and not registered),
+            f"block {block} and the free list disagree",
         )
         _require(
             (block in self._evictable) == (references == 0 and registered), f"block {block} and the LRU list disagree"
@@ -184,18 +199,31 @@ class BlockPool:
             allowed = (None, chain[index]) if index < full else (None,)
             _require(registered in allowed, f"{name}'s block {block} is registered for other tokens")
 
-    def _allocate(self, preferred: int | None) -> int:
-        """A block for one holder. Neighbours are preferred: a run of ids is read without gathering."""
-        if preferred in self._free:
-            block = preferred
-            del self._free[block]
-        elif self._free:
-            block = self._free.popitem()[0]
-        else:
-            block = self._evictable.popitem(last=False)[0]
-            self._unregister(block)
-        self._references[block] = 1
+    def _take(self, sequence: Sequence) -> int:
+        """The next block of a sequence's table: the one behind its last, if that is free, since a run of ids is
+        read without gathering; else a new start; else the cached block that is longest unused."""
+        block = sequence.blocks[-1] + 1 if sequence.blocks else self.num_blocks
+        if block >= self.num_blocks or not self._free[block]:
+            if not self._num_free:
+                evicted = self._evictable.popitem(last=False)[0]
+                self._unregister(evicted)
+                return evicted
+            block = self._new_start(-(-len(sequence.tokens) // self.block_size) - len(sequence.blocks))
+        self._free[block] = 0
+        self._num_free -= 1
         return block
+
+    def _new_start(self, known: int) -> int:
+        """Where in the longest free run to begin, with `known` blocks of tokens to come at once.
+
+        Behind a block in use somebody may be growing, so its half of the run is left to it, as far as
+        the known tokens allow. 400 free blocks are so begun at 0, 200, 100, 300 (each leaves 100 in a row).
+        """
+        edges = np.flatnonzero(np.diff(np.frombuffer(self._free, np.int8), prepend=0, append=0)).reshape(-1, 2)
+        start, end = edges[np.diff(edges).argmax()].tolist()
+        if start == 0 or not self._references[start - 1]:
+            return int(start)
+        return int(start + max(0, min((end - start) // 2, end - start - known)))
 
     def _register(self, sequence: Sequence, indices: Iterable[int]) -> None:
         """Register those of the sequence's full verified blocks that have no twin, and note their draft KV."""

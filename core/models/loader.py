@@ -41,6 +41,11 @@ SUPPORTED = {
     "Qwen3ForCausalLM": "qwen3",
 }
 
+# Rotary embeddings whose frequencies are fixed when the model is made. "dynamic" and "longrope" choose them
+# anew in each forward by the highest position in it (transformers' dynamic_rope_update), so in a flat batch
+# a long neighbour would turn everybody's keys.
+FIXED_ROPE = ("default", "linear", "llama3", "yarn")
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
@@ -73,7 +78,7 @@ def load_model(
 
     weights: what linear layers hold; "fp16" and "int8" are packed for CPUs (float32 activations). On other
     devices "fp16" is plain half precision and "int8" a ValueError. Where the CPU lacks the packed kernels
-    both fall back to float32, with a warning. UnsupportedModel for an architecture outside SUPPORTED;
+    both fall back to float32, with a warning. UnsupportedModel for what SUPPORTED or FIXED_ROPE lacks;
     InvalidModelFile if files are missing, damaged or do not fit the config.
     """
     device = torch.device(device)
@@ -110,7 +115,11 @@ def _read_config(folder: Path) -> Any:
         raise UnsupportedModel(f"architecture {architecture!r} is not supported; supported are {', '.join(SUPPORTED)}")
     if values.get("quantization_config"):
         raise UnsupportedModel("quantised checkpoints are not supported: use the original weights, or a GGUF file")
-    return _model_class(architecture).config_class.from_dict(values)
+    config = _model_class(architecture).config_class.from_dict(values)
+    rope = config.rope_parameters.get("rope_type")
+    if rope not in FIXED_ROPE:
+        raise UnsupportedModel(f"rope type {rope!r} is not supported; supported are {', '.join(FIXED_ROPE)}")
+    return config
 
 
 def _model_class(architecture: str) -> Any:

@@ -8,8 +8,8 @@ already conditioned on it.
 
 import math
 
-from core.correction_memory import MemorySnapshot
-from core.evidence import Evidence
+from core.block_evidence import Evidence
+from core.correction_table import MemorySnapshot
 from core.provenance import Provenance
 from core.verifiers.params import CsdParams, HybridParams
 
@@ -37,3 +37,15 @@ def least_count(params: CsdParams | HybridParams, calibrated_tokens: int) -> flo
     if params.frequency_unit == "per_million":
         least *= calibrated_tokens / 1e6
     return max(1.0, least)
+
+
+def may_loosen(
+    j: int,
+    draft: list[int],
+    choice: list[int],
+    native: list[bool],
+    params: CsdParams | HybridParams,
+    memory: MemorySnapshot,
+) -> bool:
+    """Whether mismatch j could be loosened, as far as is known before its row is judged: by the memory."""
+    return memory.count(draft[j], choice[j]) >= least_count(params, memory.calibrated_tokens)

@@ -10,8 +10,8 @@ looseness, so a mismatch inside the window rejects the earlier one even if it is
                         six natives behind it, 3 .. 8, so it is loosened; accepted length 9
 """
 
-from core.correction_memory import MemorySnapshot
-from core.evidence import Evidence
+from core.block_evidence import Evidence
+from core.correction_table import MemorySnapshot
 from core.provenance import Provenance
 from core.verifiers.params import FlyParams, HybridParams
 
@@ -34,3 +34,16 @@ def loosen(evidence: Evidence, params: FlyParams | HybridParams, memory: MemoryS
             loosened[j] = Provenance.DEFERRED
         behind = j
     return loosened
+
+
+def may_loosen(
+    j: int,
+    draft: list[int],
+    choice: list[int],
+    native: list[bool],
+    params: FlyParams | HybridParams,
+    memory: MemorySnapshot,
+) -> bool:
+    """Whether mismatch j could be loosened, as far as is known before its row is judged: by its window."""
+    behind = native[j + 1 : j + 1 + params.window]
+    return len(behind) == params.window and all(behind)

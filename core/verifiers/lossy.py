@@ -6,8 +6,8 @@ Follows the lenience of Leviathan et al. (2023): a draft passes if the target fi
 
 import math
 
-from core.correction_memory import MemorySnapshot
-from core.evidence import Evidence
+from core.block_evidence import Evidence
+from core.correction_table import MemorySnapshot
 from core.provenance import Provenance
 from core.verifiers.params import LossyParams
 
@@ -19,3 +19,10 @@ def loosen(evidence: Evidence, params: LossyParams, memory: MemorySnapshot) -> l
         Provenance.LENIENT if not native and not protected and gap >= floor else None
         for native, protected, gap in zip(evidence.native, evidence.protected, evidence.gap, strict=True)
     ]
+
+
+def may_loosen(
+    j: int, draft: list[int], choice: list[int], native: list[bool], params: LossyParams, memory: MemorySnapshot
+) -> bool:
+    """Always: only the row itself tells."""
+    return True

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from core.correction_memory import MemorySnapshot
-from core.evidence import Evidence
+from core.block_evidence import Evidence
+from core.correction_table import MemorySnapshot
 from core.provenance import Provenance
 from core.verifiers import csd, fly, hybrid, lossy, strict
-from core.verifiers.needs import NEEDS, Needs
 from core.verifiers.params import (
     CsdParams,
     FlyParams,
@@ -32,29 +31,33 @@ from core.verifiers.params import (
 
 # The parameters' class differs from rule to rule; `params.type` picks the rule that fits.
 Rule = Callable[[Evidence, Any, MemorySnapshot], list[Provenance | None]]
+# Of mismatch j: (j, draft, choice, native, params, memory) -> whether the rule could loosen it. Cheap, and asked
+# before the row is judged; a mismatch it says no to is certainly rejected, hence the end of its block.
+PreCheck = Callable[[int, list[int], list[int], list[bool], Any, MemorySnapshot], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """name: what a request calls it. params: its parameters' class. rule: the pure function. needs: its evidence."""
+    """name: what a request calls it. params: its parameters' class. rule: the pure function. may_loosen: its
+    pre-check; None if it never loosens, and so needs no row judged."""
 
     name: str
     params: type[VerifierParams]
     rule: Rule
-    needs: Needs
+    may_loosen: PreCheck | None
 
 
-def _table(*rows: tuple[str, type[VerifierParams], Rule]) -> Mapping[str, Verifier]:
-    return MappingProxyType({name: Verifier(name, params, rule, NEEDS[name]) for name, params, rule in rows})
+def _table(*verifiers: Verifier) -> Mapping[str, Verifier]:
+    return MappingProxyType({verifier.name: verifier for verifier in verifiers})
 
 
 VERIFIERS: Mapping[str, Verifier] = _table(
-    ("off", OffParams, strict.loosen),
-    ("strict", StrictParams, strict.loosen),
-    ("fly", FlyParams, fly.loosen),
-    ("csd", CsdParams, csd.loosen),
-    ("hybrid", HybridParams, hybrid.loosen),
-    ("lossy", LossyParams, lossy.loosen),
+    Verifier("off", OffParams, strict.loosen, None),
+    Verifier("strict", StrictParams, strict.loosen, None),
+    Verifier("fly", FlyParams, fly.loosen, fly.may_loosen),
+    Verifier("csd", CsdParams, csd.loosen, csd.may_loosen),
+    Verifier("hybrid", HybridParams, hybrid.loosen, hybrid.may_loosen),
+    Verifier("lossy", LossyParams, lossy.loosen, lossy.may_loosen),
 )
 
 

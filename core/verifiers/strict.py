@@ -1,7 +1,7 @@
 """strict: a draft is accepted only where it is the target's own choice, so nothing is loosened."""
 
-from core.correction_memory import MemorySnapshot
-from core.evidence import Evidence
+from core.block_evidence import Evidence
+from core.correction_table import MemorySnapshot
 from core.provenance import Provenance
 from core.verifiers.params import OffParams, StrictParams
 

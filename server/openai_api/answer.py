@@ -5,18 +5,17 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from server.errors import context_exceeded, invalid
 from server.generation import Generation, GenerationPlan
 from server.live_model import LiveModel
-from server.streaming import SETTLE_SECONDS, ChunkStream, ClientGoneError, while_connected
+from server.streaming import SETTLE_SECONDS, ChunkStream, ClientGoneError, WholeAnswer, while_connected
 from server.text.chat_template import PromptTooLongError, TemplateError
 
-T = TypeVar("T")
 _GONE = 499  # nobody reads it; it shows in access logs
 
 
@@ -58,8 +57,13 @@ class Renderer(Protocol):
         ...
 
 
-async def build_prompt(build: Callable[..., T], *arguments: Any, model: LiveModel, param: str) -> T:
-    """Render and tokenise in a thread. ApiError for a prompt that is too long or cannot be rendered."""
+async def plan_in_thread(
+    build: Callable[..., GenerationPlan], *arguments: Any, model: LiveModel, param: str
+) -> GenerationPlan:
+    """Render, tokenise and plan off the event loop: a big prompt, or many long stop strings, take tens of milliseconds.
+
+    ApiError for a prompt that is too long or cannot be rendered.
+    """
     try:
         return await asyncio.to_thread(build, *arguments)
     except PromptTooLongError as error:
@@ -83,7 +87,8 @@ async def answer(
             if stream:
                 await while_connected(request, generation.settle(SETTLE_SECONDS))
                 return ChunkStream(renderer.chunks(generation), generation, drain_seconds)
-            return JSONResponse(await while_connected(request, renderer.whole(generation)))
+            whole = await while_connected(request, renderer.whole(generation))
+            return await asyncio.to_thread(WholeAnswer, whole)
         except BaseException:
             generation.close()
             raise

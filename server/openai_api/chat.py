@@ -11,7 +11,7 @@ from server.errors import invalid, model_not_found
 from server.generation import Delta, Generation, GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
-from server.openai_api.answer import Envelope, answer, build_prompt
+from server.openai_api.answer import Envelope, answer, plan_in_thread
 from server.openai_api.parameters import make_plan
 from server.openai_api.schemas import ChatBody, ChatMessage
 from server.readiness import Readiness
@@ -33,18 +33,18 @@ class ChatEndpoint:
         streamed = bool(body.stream)
         kind = "chat.completion.chunk" if streamed else "chat.completion"
         envelope = Envelope.new("chatcmpl", kind, self._config.model, model)
-        plan = self._plan(body, envelope.id, model)
+        plan = plan_in_thread(self._plan, body, envelope.id, model, model=model, param="messages")
         renderer = ChatRenderer(envelope, body, model.token_bytes)
         return await answer(request, streamed, plan, model, renderer, self._config.drain_seconds)
 
-    async def _plan(self, body: ChatBody, answer_id: str, model: LiveModel) -> GenerationPlan:
+    def _plan(self, body: ChatBody, answer_id: str, model: LiveModel) -> GenerationPlan:
         most = self._config.limits.max_messages
         if len(body.messages) > most:
             raise invalid(f"'messages' may have at most {most} entries, got {len(body.messages)}.", "messages")
         if len(body.metadata or {}) > self._config.limits.max_metadata:
             raise invalid(f"'metadata' may have at most {self._config.limits.max_metadata} entries.", "metadata")
         messages = [_for_template(message) for message in body.messages]
-        prompt = await build_prompt(model.prompts.encode_chat, messages, model=model, param="messages")
+        prompt = model.prompts.encode_chat(messages)
         return make_plan(body, [prompt], answer_id, self._config, model, "messages")
 
 

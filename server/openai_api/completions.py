@@ -11,7 +11,7 @@ from server.errors import invalid, model_not_found
 from server.generation import Generation, GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
-from server.openai_api.answer import Envelope, answer, build_prompt
+from server.openai_api.answer import Envelope, answer, plan_in_thread
 from server.openai_api.parameters import make_plan
 from server.openai_api.schemas import CompletionBody
 from server.readiness import Readiness
@@ -35,13 +35,12 @@ class CompletionEndpoint:
         if len(body.prompt) > most:
             raise invalid(f"'prompt' may hold at most {most} prompts, got {len(body.prompt)}.", "prompt")
         envelope = Envelope.new("cmpl", "text_completion", self._config.model, model)
-        plan = self._plan(body, envelope.id, model)
+        plan = plan_in_thread(self._plan, body, envelope.id, model, model=model, param="prompt")
         renderer = CompletionRenderer(envelope, body, model.token_bytes)
         return await answer(request, bool(body.stream), plan, model, renderer, self._config.drain_seconds)
 
-    async def _plan(self, body: CompletionBody, answer_id: str, model: LiveModel) -> GenerationPlan:
-        prompts = await build_prompt(_encode_all, body.prompt, model, model=model, param="prompt")
-        return make_plan(body, prompts, answer_id, self._config, model, "prompt")
+    def _plan(self, body: CompletionBody, answer_id: str, model: LiveModel) -> GenerationPlan:
+        return make_plan(body, _encode_all(body.prompt, model), answer_id, self._config, model, "prompt")
 
 
 def _encode_all(prompts: list[Any], model: LiveModel) -> list[list[int]]:
@@ -67,25 +66,28 @@ class CompletionRenderer:
 
     def __init__(self, envelope: Envelope, body: CompletionBody, token_bytes: TokenBytes) -> None:
         self._envelope = envelope
+        self._body = body
         self._token_bytes = token_bytes
         self._choices = len(body.prompt) * (body.n or 1)
         self._logprobs = body.logprobs is not None
         self._provenance = bool(body.return_provenance)
         self._usage = body.include_usage
         self._continuous = body.continuous_usage
-        self._echoed = [self._echo(body, index // (body.n or 1)) for index in range(self._choices)]
 
-    def _echo(self, body: CompletionBody, prompt_index: int) -> str:
-        if not body.echo:
-            return ""
-        prompt = body.prompt[prompt_index]
+    def _echoes(self) -> list[str]:
+        """What each choice's text begins with. Only once the plan stands: until then `n` and the prompt's token
+        ids are whatever the client wrote."""
+        echoes = [self._echo(prompt) if self._body.echo else "" for prompt in self._body.prompt]
+        return [echo for echo in echoes for _ in range(self._body.n or 1)]
+
+    def _echo(self, prompt: str | list[int]) -> str:
         if isinstance(prompt, str):
             return prompt
         text = Detokenizer()
         return text.feed(b"".join(self._token_bytes[token] for token in prompt)) + text.close(more_follows=True)
 
     async def whole(self, generation: Generation) -> dict[str, Any]:
-        texts = list(self._echoed)
+        texts = self._echoes()
         tokens: list[list[AnswerToken]] = [[] for _ in texts]
         reasons = [""] * self._choices
         async for delta in generation.deltas():
@@ -96,7 +98,7 @@ class CompletionRenderer:
         return self._envelope.wrap(choices, usage=generation.usage(), speculation=generation.speculation())
 
     async def chunks(self, generation: Generation) -> AsyncIterator[dict[str, Any]]:
-        for index, text in enumerate(self._echoed):
+        for index, text in enumerate(self._echoes()):
             if text:
                 yield self._chunk(generation, self._choice(index, text, (), None))
         async for delta in generation.deltas():

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from core.sampling_params import SamplingParams
 from core.sequence import GenerationRequest
+from core.verifiers.needs import NEEDS
 from core.verifiers.params import VerifierParams
 from core.verifiers.parse import VerifierError, check_window, parse_verifier
 from server.errors import invalid, shorten
 from server.generation import GenerationPlan
 from server.live_model import LiveModel
+from server.openai_api.hints import misspelt
 from server.openai_api.schemas import ChatBody, CompletionBody
 from server.serving_config import ServingConfig
 from server.text.stop_strings import StopAutomaton
@@ -64,7 +66,7 @@ def make_plan(
         choices_per_prompt=choices,
         stops=_stops(body, config),
         list_tokens=body.alternatives is not None,
-        warnings=speculation.warnings,
+        warnings=(*speculation.warnings, *misspelt(body.model_extra or ())),
         prompt_param=field,
     )
 
@@ -153,13 +155,22 @@ def _speculation(body: Body, config: ServingConfig, model: LiveModel) -> _Specul
         warning = check_window(verifier, drafts, from_request)
     except VerifierError as error:
         raise invalid(f"{error}.", error.param) from error
-    return _Speculation(verifier, drafter, drafts, (warning,) if warning else ())
+    warnings = (warning, _without_memory(verifier, drafter, model))
+    return _Speculation(verifier, drafter, drafts, tuple(filter(None, warnings)))
+
+
+def _without_memory(verifier: VerifierParams, drafter: str, model: LiveModel) -> str | None:
+    """A sentence for the report if the verifier would ask a correction memory that holds nothing."""
+    if not NEEDS[verifier.type].memory or drafter in model.calibrated_drafters:
+        return None
+    effect = "csd loosens nothing" if verifier.type == "csd" else f"{verifier.type} loosens only what fly does"
+    return f"No correction memory is loaded for the drafter '{drafter}': {effect}."
 
 
 def _drafter(body: Body, config: ServingConfig, model: LiveModel) -> str:
     """The drafter by its own name; "auto" is the best one that this server has and allows."""
     able = [name for name in config.allowed_drafters if model.has_draft or name == "prompt_lookup"]
-    name = body.drafter or config.default_drafter
+    name = config.default_drafter if body.drafter is None else body.drafter
     if name == "auto":
         preferred = [known for known in ("multilevel", "model", "prompt_lookup") if known in able]
         if not preferred:

@@ -5,9 +5,10 @@ megabyte of text, takes longer than the event loop may be away. A prompt that ca
 alone is refused before it is tokenised.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from pydantic_core import from_json
 
 from server.text.control_strings import ControlStrings, choose_sentinel, strings_in
 from server.text.token_bytes import TokenBytes
@@ -61,27 +62,24 @@ class PromptBuilder:
         """
         if not self.has_template:
             raise TemplateError("this model has no chat template; use /v1/completions")
+        # Parsed first: `\u003c` in a call's arguments becomes `<` there, and what is marked must be what is shown.
+        messages = [_for_template(message) for message in messages]
         self._refuse_hopeless(sum(len(text.encode("utf-8", "replace")) for text in strings_in(messages)))
         sentinel = choose_sentinel(strings_in([messages, tools]))
-        marked = [self._prepare(message, sentinel) for message in messages]
+        marked = [self._mark(message, sentinel) for message in messages]
         rendered = self._render(marked, self._controls.mark(tools, sentinel))
         token_ids: list[int] = []
         for piece in rendered.split(sentinel):
             token_ids += self._encode(piece, add_special_tokens=False)
         return self.check_length(token_ids)
 
-    def _prepare(self, message: Message, sentinel: str) -> Message:
+    def _mark(self, message: Message, sentinel: str) -> Message:
         role = message["role"]
         if role == "developer" and not self._knows_developer:
             role = "system"
         outside = role not in _TRUSTED_ROLES and role != "developer"
-        prepared: Message = self._controls.mark(message, sentinel, outside)
-        prepared["role"] = role
-        # Templates index `content` without asking; an assistant that only called tools has none.
-        prepared["content"] = prepared.get("content") or ""
-        if prepared.get("tool_calls"):
-            prepared["tool_calls"] = [_with_parsed_arguments(call) for call in prepared["tool_calls"]]
-        return prepared
+        marked: Message = self._controls.mark(message, sentinel, outside)
+        return {**marked, "role": role}
 
     def _render(self, messages: list[Message], tools: Any) -> str:
         try:
@@ -108,14 +106,24 @@ class PromptBuilder:
         return token_ids
 
 
+def _for_template(message: Message) -> Message:
+    """The message in the shape that templates expect."""
+    # Templates index `content` without asking; an assistant that only called tools has none.
+    shaped = {**message, "content": message.get("content") or ""}
+    if shaped.get("tool_calls"):
+        shaped["tool_calls"] = [_with_parsed_arguments(call) for call in shaped["tool_calls"]]
+    return shaped
+
+
 def _with_parsed_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     """Templates print a call's arguments as JSON themselves and expect an object, OpenAI sends a JSON string."""
     function = call.get("function")
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return dict(call)
     try:
-        arguments = json.loads(function["arguments"])
-    except (ValueError, RecursionError):
+        # Bounded in depth, and free of lone surrogates, which no tokenizer takes.
+        arguments = from_json(function["arguments"])
+    except ValueError:
         return dict(call)
     if not isinstance(arguments, dict):
         return dict(call)

@@ -9,6 +9,7 @@ from pathlib import Path
 from server.weights.errors import WeightsError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT, errno.EEXIST)
 
 
 def human(size: int) -> str:
@@ -44,7 +45,7 @@ def explained(folder: Path, needed: int | None = None) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise disk_full(folder, needed) from error
-        if isinstance(error, PermissionError):
+        if error.errno in _UNUSABLE:
             message = f"cannot write to {folder}: {error.strerror}. Name another folder with SLIPSTREAM_CACHE_DIR."
             raise WeightsError(message) from error
         raise

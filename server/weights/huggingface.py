@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from server.weights.disk import require_space
 from server.weights.errors import SourceUnavailableError
@@ -17,7 +18,9 @@ from server.weights.sources import HuggingFaceSource
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 3.0
-_SNAPSHOT = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt")
+_WANTED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
+# The same weights once more, in their makers' own format.
+_UNWANTED = ["consolidated*", "original/*"]
 
 
 def fetch_file(source: HuggingFaceSource, folder: Path, title: str) -> Path:
@@ -36,8 +39,10 @@ def fetch_file(source: HuggingFaceSource, folder: Path, title: str) -> Path:
 def fetch_snapshot(source: HuggingFaceSource) -> Path:
     """Configuration, tokenizer and safetensors in Hugging Face's own cache, which other programs share."""
     from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
 
-    name, revision, files = source.huggingface, source.revision, list(_SNAPSHOT)
+    name, revision = source.huggingface, source.revision
+    files: dict[str, Any] = {"allow_patterns": _WANTED, "ignore_patterns": _UNWANTED}
     with _explained(source):
         try:
             _probe(source, "config.json")
@@ -45,8 +50,11 @@ def fetch_snapshot(source: HuggingFaceSource) -> Path:
             if not _unreachable(error):
                 raise
             # Nothing answers, but it may have been downloaded before.
-            return Path(snapshot_download(name, revision=revision, allow_patterns=files, local_files_only=True))
-        return Path(snapshot_download(name, revision=revision, allow_patterns=files))
+            return Path(snapshot_download(name, revision=revision, **files, local_files_only=True))
+        listed = snapshot_download(name, revision=revision, **files, dry_run=True)
+        missing = sum(file.file_size or 0 for file in listed if file.will_download)
+        require_space(Path(HF_HUB_CACHE), missing)
+        return Path(snapshot_download(name, revision=revision, **files))
 
 
 def _probe(source: HuggingFaceSource, file: str) -> int | None:

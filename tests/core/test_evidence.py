@@ -1,5 +1,6 @@
 """Evidence against the oracle, every reason for protection, and raw log-probabilities."""
 
+import itertools
 import math
 
 import pytest
@@ -10,19 +11,33 @@ from hypothesis import strategies as st
 from core import evidence as evidence_module
 from core import logprobs as logprobs_module
 from core import sampling as sampling_module
+from core.correction_table import MemorySnapshot, pair_key
 from core.evidence import VerifyBlock, gather_evidence
 from core.noise import NoiseCache
 from core.sampling_params import SamplingParams
 from core.sequence import GenerationRequest, Sequence
 from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, OffParams, StrictParams
+from core.verifiers.registry import loosen, resolve_block
 from tests.core import sampling_oracle as oracle
 from tests.core.sampling_cases import VOCAB, kinds, logits_of, make_sequence, sampling_params, tokens
 from tests.core.test_filters import decided
 
 VERIFIERS = st.sampled_from(
-    [OffParams(), StrictParams(), FlyParams(), FlyParams(entropy="full"), CsdParams(), HybridParams(), LossyParams()]
+    [
+        OffParams(),
+        StrictParams(),
+        FlyParams(window=0),
+        FlyParams(window=1),
+        FlyParams(window=0, entropy="full"),
+        CsdParams(ratio=0.01),
+        HybridParams(window=1),
+        LossyParams(),
+    ]
 )
 LOOSE = ("fly", "csd", "hybrid", "lossy")
+HALF_KNOWN = MemorySnapshot(
+    recent={pair_key(d, c): 6 for d, c in itertools.product(range(VOCAB), repeat=2) if (31 * d + 17 * c) % 2}
+)
 
 
 @st.composite
@@ -31,7 +46,7 @@ def batches(draw):
     for _ in range(draw(st.integers(1, 3))):
         drafts = draw(st.lists(tokens, max_size=4))
         sequence = draw(make_sequence(sampling_params(), VERIFIERS, st.sampled_from([0, 0, 3, 8])))
-        blocks.append(VerifyBlock(sequence, row, drafts))
+        blocks.append(VerifyBlock(sequence, row, drafts, draw(st.sampled_from([MemorySnapshot(), HALF_KNOWN]))))
         row += len(drafts) + 1
     logits = logits_of(draw(st.integers(0, 100000)), row, draw(kinds))
     for block in blocks:  # half of the drafts near the top, or none would ever be native or survive
@@ -47,10 +62,27 @@ def same(got, want, tolerance=2e-6):
     return (math.isnan(got) and math.isnan(want)) or got == want or abs(got - want) <= tolerance
 
 
-def check_block(got, block, logits, control_ids):
+def mismatches(native, verifier, may_loosen):
+    """Those of a loose request up to the first that cannot be loosened. may_loosen: whether memory knows pair j."""
+    found = []
+    for index, same in enumerate(native):
+        if same or verifier.type not in LOOSE:
+            continue
+        window = getattr(verifier, "window", None)
+        clean = window is not None and native[index + 1 : index + 1 + window] == [True] * window
+        if not clean and verifier.type != "lossy" and (verifier.type == "fly" or not may_loosen(index)):
+            break
+        found.append(index)
+    return found
+
+
+def check_block(got, block, logits, control_ids, judge_all=False):
     """Compare one block's evidence with the oracle's, row by row."""
     sequence, request = block.sequence, block.sequence.request
     params, verifier = request.sampling, request.verifier
+    judged = mismatches(got.native, verifier, lambda j: block.memory.count(got.draft[j], got.choice[j]) >= 6)
+    if judge_all and verifier.type in LOOSE:
+        judged = [index for index, native in enumerate(got.native) if not native]
     assert got.draft == block.drafts
     assert len(got.choice) == len(block.drafts) + 1
     assert (got.logprobs is None) == (params.logprobs is None)
@@ -67,7 +99,7 @@ def check_block(got, block, logits, control_ids):
         if draft is None:
             continue
         assert got.native[index] == (draft == choice)
-        if draft == choice or verifier.type not in LOOSE:
+        if index not in judged:
             assert math.isnan(got.entropy[index])
             assert math.isnan(got.gap[index])
             assert got.protected[index]
@@ -117,7 +149,29 @@ def test_judging_all_rows_together_gives_the_same(batch):
             patch.setattr(module, "prunes", lambda logits: False)
         got = gather_evidence(logits.clone(), blocks, control_ids, NoiseCache())
     for evidence, block in zip(got, blocks, strict=True):
-        check_block(evidence, block, logits, control_ids)
+        check_block(evidence, block, logits, control_ids, judge_all=True)
+    sparing = gather_evidence(logits.clone(), blocks, control_ids, NoiseCache())
+    for evidence, other, block in zip(got, sparing, blocks, strict=True):
+        assert verdict(evidence, block) == verdict(other, block)
+
+
+def verdict(evidence, block):
+    return resolve_block(evidence, loosen(evidence, block.sequence.request.verifier, block.memory))
+
+
+def test_nothing_is_judged_behind_a_mismatch_that_is_certainly_rejected(monkeypatch):
+    """K = 5, no draft native: fly with W = 1 can loosen none, hybrid those that the memory knows."""
+    rows = []
+    real = evidence_module.judge
+    monkeypatch.setattr(evidence_module, "judge", lambda *given: rows.append(given[0]) or real(*given))
+    logits, drafts = logits_of(0, 6, "normal"), [1, 2, 3, 4, 5]
+    choice = logits.argmax(-1).tolist()
+    memory = MemorySnapshot(recent={pair_key(1, choice[0]): 9, pair_key(2, choice[1]): 9, pair_key(4, choice[3]): 9})
+    for verifier, expected in ((FlyParams(window=1), 0), (HybridParams(window=1), 2), (LossyParams(), 5)):
+        rows.clear()
+        block = VerifyBlock(sequence_of(verifier=verifier), 0, drafts, memory)
+        gather_evidence(logits.clone(), [block], frozenset(), NoiseCache())
+        assert len(rows) == expected
 
 
 @settings(deadline=None, max_examples=60)
@@ -127,7 +181,9 @@ def test_a_block_alone_has_the_same_evidence_to_the_bit(batch):
     together = gather_evidence(logits.clone(), blocks, control_ids, NoiseCache())
     for evidence, block in zip(together, blocks, strict=True):
         rows = logits[block.first_row : block.first_row + len(block.drafts) + 1].clone()
-        [alone] = gather_evidence(rows, [VerifyBlock(block.sequence, 0, block.drafts)], control_ids, NoiseCache())
+        [alone] = gather_evidence(
+            rows, [VerifyBlock(block.sequence, 0, block.drafts, block.memory)], control_ids, NoiseCache()
+        )
         assert repr(alone) == repr(evidence)  # repr, since NaN equals nothing
 
 
@@ -138,7 +194,7 @@ def test_judging_changes_no_choice():
         gather_evidence(
             logits.clone(), [VerifyBlock(sequence_of(verifier=v), 0, [1, 2, 3, 4, 5])], frozenset(), NoiseCache()
         )
-        for v in (StrictParams(), FlyParams())
+        for v in (StrictParams(), FlyParams(window=0))
     )
     assert strict[0].choice == fly[0].choice
 
@@ -150,7 +206,7 @@ def sequence_of(verifier=None, output=(), strict_prefix=0, end_token_ids=frozens
         (1, 2),
         100,
         SamplingParams(**params),
-        verifier or HybridParams(),
+        verifier or HybridParams(window=0),  # every mismatch may be loosened, so that all are judged
         strict_prefix=strict_prefix,
         end_token_ids=end_token_ids,
     )
@@ -237,18 +293,20 @@ def test_gap_counts_penalties_and_bias_but_not_temperature():
 def test_entropy_is_of_the_three_likeliest_not_renormalised():
     rows = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.4, 0.3, 0.2, 0.1]]).log()
     want = -sum(p * math.log(p) for p in (0.4, 0.3, 0.2))
-    got = evidence_of(sequence_of(FlyParams()), drafts=(2,), rows=rows.clone())
+    got = evidence_of(sequence_of(FlyParams(window=0)), drafts=(2,), rows=rows.clone())
     assert got.entropy == [pytest.approx(want, abs=1e-6)]
-    full = evidence_of(sequence_of(FlyParams(entropy="full")), drafts=(2,), rows=rows.clone())
+    full = evidence_of(sequence_of(FlyParams(window=0, entropy="full")), drafts=(2,), rows=rows.clone())
     assert full.entropy == [pytest.approx((want - 0.1 * math.log(0.1)) / math.log(4), abs=1e-6)]
-    processed = evidence_of(sequence_of(FlyParams(), temperature=1.0, top_k=2, logit_bias={0: 99.0}), (1,), rows=rows)
+    processed = evidence_of(
+        sequence_of(FlyParams(window=0), temperature=1.0, top_k=2, logit_bias={0: 99.0}), (1,), rows=rows
+    )
     assert processed.entropy == [pytest.approx(0.0, abs=1e-6)]
 
 
 def test_three_equal_tokens_reach_the_largest_entropy():
     rows = torch.full((2, VOCAB), -60.0)
     rows[:, :3] = 0.0
-    assert evidence_of(sequence_of(FlyParams()), drafts=(1,), rows=rows).entropy == [
+    assert evidence_of(sequence_of(FlyParams(window=0)), drafts=(1,), rows=rows).entropy == [
         pytest.approx(math.log(3), abs=1e-6)
     ]
 

@@ -6,7 +6,7 @@ import pytest
 from transformers import PreTrainedModel
 
 from core.runtime import Runtime
-from core.sequence import GenerationRequest
+from core.sequence import CommittedToken, GenerationRequest, Sequence
 from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, StrictParams, VerifierParams
 from tests.excuses import excused
 from tests.tiny import Driver, make_request, make_runtime, noisy_copy, outputs, random_model, random_prompt
@@ -182,24 +182,32 @@ def test_multilevel_drafts_equal_model_drafts(name: str, draft: str) -> None:
     assert lookup[2] <= plain[2]
 
 
-def test_prefix_hit_after_off_drafts_correctly() -> None:
+@pytest.mark.parametrize("drafter", ["model", "multilevel", "prompt_lookup"])
+@pytest.mark.parametrize("name", ["greedy", "t0.7-everything"])
+def test_prefix_hit_after_off_drafts_as_a_cold_run_does(name: str, drafter: str) -> None:
     """The first request had `off`, so its cached blocks hold no draft KV; the second must fill it in."""
-    runtime = make_runtime(target_model(), draft_model("noisy"))
-    first = request_for("t0.7-top_p")
-    prompt = list(first.prompt) + random_prompt(30, seed=9)
-    baseline = make_request(prompt, max_tokens=40)
-    want = outputs(runtime, [baseline])[0]
-    for drafter in ("model", "multilevel"):
-        request = make_request(prompt, drafter=drafter, num_draft_tokens=6, max_tokens=40)
+    prompt = [*prompt_of("t0.7-top_p"), *random_prompt(25, seed=9)]
+    asked = make_request(prompt, drafter=drafter, num_draft_tokens=6, ignore_eos=True, **SAMPLING[name])
+    plain = make_request(prompt, ignore_eos=True, **SAMPLING[name])
+
+    def run(runtime: Runtime, request: GenerationRequest) -> tuple[Sequence, list[CommittedToken], int]:
         driver = Driver(runtime)
         (sequence,) = driver.run([request])
-        assert sequence.output == want
-        assert driver.rounds[0].items[0].sequence is sequence
-        cold = make_runtime(target_model(), draft_model("noisy"))
-        cold_driver = Driver(cold)
-        (reference,) = cold_driver.run([request])
-        assert reference.counters.draft_tokens == sequence.counters.draft_tokens
-        assert reference.counters.accepted_tokens == sequence.counters.accepted_tokens
+        chunks = sum(1 for result in driver.rounds if not result.items[0].tokens)
+        return sequence, driver.delivered[id(sequence)], chunks
+
+    warm = make_runtime(target_model(), draft_model("noisy"))
+    first, _, prefilled = run(warm, plain)
+    assert warm.draft is not None
+    assert (prefilled, warm.draft.forwards) == (2, 0)  # 85 tokens in chunks of 32
+    second, delivered, prefilled = run(warm, asked)
+    assert prefilled == 0  # all but the last block came from the cache
+    cold, expected, prefilled = run(make_runtime(target_model(), draft_model("noisy")), asked)
+    assert prefilled == 2
+    assert second.output == cold.output == first.output
+    assert [token.provenance for token in delivered] == [token.provenance for token in expected]
+    assert second.counters.draft_tokens == cold.counters.draft_tokens > 0
+    assert (warm.draft.forwards > 0) == (drafter != "prompt_lookup")
 
 
 def test_prefix_hit_is_taken_and_changes_nothing() -> None:

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.penalties import RowGroup, edit_logits, edits
+from core.provenance import Provenance
 from core.sampling_params import SamplingParams
-from core.sequence import GenerationRequest, Sequence
+from core.sequence import CommittedToken, GenerationRequest, Sequence
 from core.verifiers.params import StrictParams
 from tests.core import sampling_oracle as oracle
 from tests.core.sampling_cases import VOCAB, drafts_lists, logits_of, make_sequence, sampling_params
@@ -119,3 +120,33 @@ def test_rows_must_end_the_block():
         RowGroup(sequence_of(), 0, [1], 3)
     with pytest.raises(ValueError, match="0 rows"):
         RowGroup(sequence_of(), 0, [1], 0)
+
+
+def test_a_token_of_prompt_output_and_drafts_is_penalised_once():
+    sequence = sequence_of(
+        prompt=(1, 2, 3), output=[2, 3, 3, 5], repetition_penalty=2.0, frequency_penalty=0.25, presence_penalty=0.5
+    )
+    got = edited(torch.full((3, 8), 4.0), RowGroup(sequence, 0, [3, 1], 3))
+    # id:            prompt 1, prompt + output 2, all three 3, never 4, output 5
+    assert got[0, 1:6].tolist() == [2.0, 1.25, 1.0, 4.0, 1.25]
+    assert got[1, 1:6].tolist() == [2.0, 1.25, 0.75, 4.0, 1.25]
+    assert got[2, 1:6].tolist() == [1.25, 1.25, 0.75, 4.0, 1.25]
+
+
+def test_the_kept_counts_follow_the_output():
+    sequence = sequence_of(output=[5], frequency_penalty=1.0)
+    group = RowGroup(sequence, 0, [], 1)
+    assert edited(torch.zeros(1, 8), group)[0, 5] == -1.0
+    sequence.commit([CommittedToken(5, Provenance.TARGET), CommittedToken(6, Provenance.TARGET)])
+    assert edited(torch.zeros(1, 8), group)[0, 5:7].tolist() == [-2.0, -1.0]
+
+
+def test_a_long_prompt_costs_no_python_per_token_and_step(monkeypatch):
+    """The prompt's ids become a tensor once, not once a step."""
+    sequence = sequence_of(prompt=range(6000), repetition_penalty=1.2)
+    lengths = []
+    real = torch.tensor
+    monkeypatch.setattr(torch, "tensor", lambda data, **options: lengths.append(len(data)) or real(data, **options))
+    for drafts in ([], [7], [7, 9]):
+        edit_logits(torch.zeros(1, 7000), RowGroup(sequence, 0, drafts, 1))
+    assert max(lengths) <= 2

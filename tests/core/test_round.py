@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from core.correction_memory import CorrectionMemory
 from core.provenance import FinishReason, Provenance
+from core.round import CatchUp, RoundPlan, run_round
 from core.runtime import Runtime
 from core.sequence import CommittedToken, GenerationRequest, Sequence
 from core.verifiers.params import (
@@ -255,3 +256,30 @@ def test_plain_rounds_teach_the_cost_table_and_speedup_is_counted_for_drafted_on
     sequence, _ = deliver(runtime, request)
     assert sequence.counters.estimated_speedup is not None
     assert sequence.counters.off_seconds > 0
+
+
+@pytest.mark.parametrize("drafter", ["prompt_lookup", "multilevel"])
+def test_the_lookup_index_grows_with_each_prefill_chunk(drafter: str) -> None:
+    """Not by the whole prompt in the first round that drafts."""
+    driver = Driver(runtime_with())
+    sequence = Sequence(make_request(random_prompt(100, seed=2), drafter=drafter, num_draft_tokens=4))
+    indexed = []
+    for _ in range(4):
+        driver.step([sequence])
+        assert sequence.ngrams is not None
+        indexed.append(len(sequence.ngrams))
+    assert indexed == [32, 64, 96, 100]
+
+
+def test_a_round_of_catch_ups_alone_runs_the_draft_only() -> None:
+    runtime = runtime_with()
+    assert runtime.draft is not None
+    sequence = Sequence(make_request(PROMPT, drafter="model", num_draft_tokens=4))
+    Driver(runtime).step([sequence])
+    assert (runtime.target.forwards, runtime.draft.forwards, sequence.draft_tokens) == (1, 0, 0)
+    result = run_round(RoundPlan((), (CatchUp(sequence, len(PROMPT)),)), runtime)
+    assert (runtime.target.forwards, runtime.draft.forwards, sequence.draft_tokens) == (1, 1, len(PROMPT))
+    assert (result.items, result.forward_seconds, result.decoding) == ((), 0.0, 0)
+    assert result.draft_seconds > 0
+    assert runtime.cost.off_step(0) is None
+    runtime.pool.check_integrity([sequence])

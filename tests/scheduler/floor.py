@@ -33,15 +33,23 @@ def number(*parts: object) -> int:
 
 
 def request(
-    name: str, verifier: str = "off", drafts: int = 0, prompt: int = 10, max_tokens: int = 20, priority: int = 0
+    name: str,
+    verifier: str = "off",
+    drafts: int = 0,
+    prompt: int = 10,
+    max_tokens: int = 20,
+    priority: int = 0,
+    drafter: str = "prompt_lookup",
+    text: str = "",
 ) -> GenerationRequest:
+    """text: requests with the same one begin alike."""
     return GenerationRequest(
         request_id=name,
-        prompt=tuple(number(name, i) % 1000 for i in range(prompt)),
+        prompt=tuple(number(text or name, i) % 1000 for i in range(prompt)),
         max_tokens=max_tokens,
         sampling=SamplingParams(),
         verifier=VERIFIERS[verifier],
-        drafter="prompt_lookup" if drafts else "none",
+        drafter=drafter if drafts else "none",
         num_draft_tokens=drafts,
         priority=priority,
     )
@@ -56,6 +64,7 @@ class Floor:
     num_blocks: int = 1000
     block_size: int = 4
     limits: SchedulerLimits = field(default_factory=limits)
+    draft_vocab: int = 0
     boundaries: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # name -> (output length, drafts)
     committed: dict[str, list[CommittedToken]] = field(default_factory=dict)  # name -> what its last round delivered
 
@@ -63,7 +72,7 @@ class Floor:
         self.pool = BlockPool(self.num_blocks, self.block_size)
         self.waiting = WaitingRoom()
         self.totals = Totals()
-        self.batcher = Batcher(self.pool, self.limits, self.waiting, self.totals)
+        self.batcher = Batcher(self.pool, self.limits, self.waiting, self.totals, self.draft_vocab)
         self.jobs: dict[str, Job] = {}
         self.finished: list[str] = []
 
@@ -79,6 +88,8 @@ class Floor:
         assert batch is not None
         self.check(batch)
         items = {job.request_id: item for job, item in zip(batch.jobs, batch.plan.items, strict=True)}
+        for entry in batch.plan.catch_up:
+            self.pool.commit_tokens(entry.sequence, entry.sequence.target_tokens, entry.upto)
         for job, item in zip(batch.jobs, batch.plan.items, strict=True):
             self.commit(job, item)
         return items
@@ -99,19 +110,40 @@ class Floor:
             if not item.yields or sequence.output_len == 0:
                 assert item.num_drafts == 0
             elif is_loose(sequence.request):
+                assert not any(entry.sequence is sequence for entry in batch.plan.catch_up)
                 room = self.batcher.max_context - len(sequence.tokens)
                 assert item.num_drafts == min(sequence.request.num_draft_tokens, room)
             else:
                 assert item.num_drafts <= sequence.request.max_tokens - sequence.output_len - 1
+        self.check_feeding(batch)
         self.pool.check_integrity([job.sequence for job in self.batcher.running])
         for waiting in self.jobs.values():
             if waiting not in self.batcher.running:
                 assert not waiting.sequence.blocks
 
+    def check_feeding(self, batch: Batch) -> None:
+        """The draft reads a bounded number of tokens, each shared block for one sequence only."""
+        fed, free, written = 0, 0, list[int]()
+        ends = [(entry.sequence, entry.upto) for entry in batch.plan.catch_up]
+        drafting = [i.sequence for i in batch.plan.items if i.num_drafts and i.sequence.request.drafter == "model"]
+        computed = {id(i.sequence): i.sequence.target_tokens + i.num_tokens for i in batch.plan.items}
+        for sequence, upto in [*ends, *((sequence, len(sequence.tokens) - 1) for sequence in drafting)]:
+            assert sequence.blocks
+            assert upto <= computed.get(id(sequence), sequence.target_tokens)
+            lag = max(0, upto - sequence.draft_tokens)
+            if lag <= sequence.request.num_draft_tokens:
+                free += lag
+            else:
+                fed += lag
+            if lag:
+                written += sequence.blocks[sequence.draft_tokens // self.block_size : -(-upto // self.block_size)]
+        assert fed <= self.limits.prefill_chunk
+        assert len(set(written)) == len(written)
+
     def commit(self, job: Job, item: RoundItem) -> None:
         sequence = item.sequence
         if not item.yields:
-            self.pool.commit_tokens(sequence, sequence.target_tokens + item.num_tokens, 0)
+            self.pool.commit_tokens(sequence, sequence.target_tokens + item.num_tokens, sequence.draft_tokens)
             return
         known, name = len(sequence.tokens), job.request_id
         if sequence.output_len:
@@ -119,7 +151,10 @@ class Floor:
         accepted = number(name, known) % (item.num_drafts + 1)
         tokens = [CommittedToken(number(name, known + j) % 1000, Provenance.NATIVE) for j in range(accepted + 1)]
         self.committed[name] = sequence.commit(tokens)
-        self.pool.commit_tokens(sequence, min(known + accepted, len(sequence.tokens)), 0)
+        valid = min(known + accepted, len(sequence.tokens))
+        drafted = item.num_drafts and sequence.request.drafter == "model"
+        fed = known + item.num_drafts - 1 if drafted else sequence.draft_tokens
+        self.pool.commit_tokens(sequence, valid, min(fed, valid))
         if sequence.finished and job in self.batcher.running:
             self.batcher.remove(job)
             self.finished.append(name)

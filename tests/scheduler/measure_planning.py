@@ -83,7 +83,10 @@ def time_calls(engine: AsyncEngine, method: str) -> list[float]:
 async def measure_engine(running: int) -> None:
     floor = Floor(num_blocks=running * 300, block_size=16)
     runtime: Any = SimpleNamespace(
-        pool=floor.pool, target=SimpleNamespace(vocab_size=1000), available_drafters=lambda: ("prompt_lookup",)
+        pool=floor.pool,
+        target=SimpleNamespace(vocab_size=1000),
+        available_drafters=lambda: ("prompt_lookup",),
+        draft_vocab=0,
     )
     marks: list[float] = []
     sizes: list[int] = []

@@ -220,6 +220,8 @@ REQUESTS = st.tuples(
     st.integers(1, 25),  # max_tokens
     st.integers(-1, 1),  # priority
     st.integers(0, 10),  # rounds before it comes
+    st.sampled_from(["model", "prompt_lookup"]),
+    st.sampled_from(["", "shared"]),  # whose text it begins with
 )
 
 
@@ -232,7 +234,7 @@ REQUESTS = st.tuples(
     max_running=st.integers(1, 8),
 )
 def test_any_load_finishes_within_budgets_and_never_moves_a_loose_block(
-    asked: list[tuple[tuple[str, int], int, int, int, int]],
+    asked: list[tuple[tuple[str, int], int, int, int, int, str, str]],
     num_blocks: int,
     round_tokens: int,
     prefill_chunk: int,
@@ -240,10 +242,10 @@ def test_any_load_finishes_within_budgets_and_never_moves_a_loose_block(
 ) -> None:
     """Floor.check holds in every round; each loose sequence's blocks end where they end when it is alone."""
     bounds = {"max_running": max_running, "prefill_chunk": prefill_chunk, "round_tokens": round_tokens}
-    floor = Floor(num_blocks=num_blocks, limits=limits(**bounds, max_context=68))
+    floor = Floor(num_blocks=num_blocks, limits=limits(**bounds, max_context=68), draft_vocab=1000)
     coming: list[tuple[int, GenerationRequest]] = []
-    for n, ((verifier, drafts), prompt, max_tokens, priority, delay) in enumerate(asked):
-        coming.append((delay, request(f"{n}", verifier, drafts, prompt, max_tokens, priority)))
+    for n, ((verifier, drafts), prompt, max_tokens, priority, delay, drafter, text) in enumerate(asked):
+        coming.append((delay, request(f"{n}", verifier, drafts, prompt, max_tokens, priority, drafter, text)))
     for clock in range(11):
         for delay, entry in coming:
             if delay == clock:
@@ -253,7 +255,7 @@ def test_any_load_finishes_within_budgets_and_never_moves_a_loose_block(
     floor.run()
     for _, entry in coming:
         if entry.verifier.type == "fly":
-            alone = Floor(limits=limits(max_context=68))
+            alone = Floor(limits=limits(max_context=68), draft_vocab=1000)
             alone.add(entry)
             alone.run()
             assert floor.boundaries.get(entry.request_id) == alone.boundaries.get(entry.request_id)

@@ -9,7 +9,7 @@ import pytest
 
 from core.provenance import FinishReason
 from core.runtime import Runtime
-from core.sequence import GenerationRequest
+from core.sequence import CommittedToken, GenerationRequest
 from core.verifiers.params import (
     CsdParams,
     FlyParams,
@@ -19,11 +19,12 @@ from core.verifiers.params import (
     StrictParams,
     VerifierParams,
 )
-from scheduler.events import TokensEvent
+from scheduler.engine import AsyncEngine
+from scheduler.events import FinishedEvent, TokensEvent
 from tests.excuses import excused
 from tests.scheduler.floor import limits
 from tests.scheduler.serving import Recorder, answers, collect, gated, runtime, serving, settled
-from tests.tiny import Driver, make_request, make_runtime, random_model, random_prompt
+from tests.tiny import EOS, Driver, make_request, make_runtime, random_model, random_prompt
 
 MIX: list[tuple[VerifierParams, str, int, dict[str, Any]]] = [
     (OffParams(), "none", 0, {}),
@@ -125,22 +126,93 @@ async def test_strict_is_never_drafted_beyond_max_tokens_but_loose_is() -> None:
         assert recorder.rounds[1][0].items[0].drafted == expected
 
 
-@pytest.mark.parametrize("num_blocks", [11, 16])
+class StopAt:
+    """Ends an answer at the first token, from the eighth on, whose id is a multiple of 5."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def push(self, token_id: int) -> bool:
+        self.seen += 1
+        return self.seen >= 8 and token_id % 5 == 0
+
+
+EVERYTHING: list[dict[str, Any]] = [
+    {"repetition_penalty": 1.3, "frequency_penalty": 0.3, "logprobs": 2},
+    {"min_tokens": 20, "presence_penalty": 0.6, "logit_bias": {EOS: 8.0}, "temperature": 0.9, "seed": 7},
+    {"min_tokens": 12, "logprobs": 0},
+]
+
+
+def picky_requests() -> list[GenerationRequest]:
+    """Strict ones that ask for penalties, min_tokens, biases and logprobs, with every drafter."""
+    return [
+        replace(
+            make_request(
+                random_prompt(15 + 9 * n, seed=n), drafter=drafter, num_draft_tokens=5 + n, max_tokens=36, **options
+            ),
+            request_id=f"picky {n}",
+        )
+        for n, (options, drafter) in enumerate(zip(EVERYTHING, ["model", "multilevel", "prompt_lookup"], strict=True))
+    ]
+
+
+def as_off(request: GenerationRequest) -> GenerationRequest:
+    return replace(request, verifier=OffParams(), drafter="none", num_draft_tokens=0)
+
+
+async def committed(
+    engine: AsyncEngine, requests: list[GenerationRequest]
+) -> list[tuple[list[CommittedToken], FinishedEvent]]:
+    """Everything each request was sent; those called picky have a stop condition too."""
+
+    async def one(request: GenerationRequest) -> tuple[list[CommittedToken], FinishedEvent]:
+        stop = StopAt() if request.request_id.startswith("picky") else None
+        *tokens, last = [event async for event in engine.submit(request, stop)]
+        assert isinstance(last, FinishedEvent)
+        return [t for event in tokens if isinstance(event, TokensEvent) for t in event.tokens], last
+
+    return await asyncio.gather(*map(one, requests))
+
+
+@pytest.mark.parametrize("num_blocks", [11, 12])
 async def test_a_small_pool_preempts_and_changes_no_answer(num_blocks: int) -> None:
     small, recorder = runtime(num_blocks=num_blocks, block_size=8), Recorder()
-    requests = [r for r in mixed_requests(36) if len(r.prompt) + r.num_draft_tokens < 80]
+    mixed = [r for r in mixed_requests(36) if len(r.prompt) + r.num_draft_tokens < 80]
+    requests = [*mixed[:2], *picky_requests(), *mixed[2:]]
     bounds = limits(max_context=88, prefill_chunk=24)
     async with serving(small, bounds, recorder) as engine:
-        results = await answers(engine, requests)
+        results = await committed(engine, requests)
         stats = await settled(engine)
     async with serving(runtime(block_size=8), bounds) as engine:
-        expected = await answers(engine, requests)
+        expected = await committed(engine, requests)
+        off = await committed(engine, [as_off(r) if r.verifier.type == "strict" else r for r in requests])
         assert engine.stats().preemptions == 0
     assert stats.preemptions == len(recorder.preempted) > 0
+    assert set(recorder.preempted) & {r.request_id for r in picky_requests()}
     assert stats.blocks_used == 0
-    for request, (tokens, last), (wanted, _) in zip(requests, results, expected, strict=True):
-        assert_same(small, request, wanted, tokens)
+    for request, (tokens, last), (wanted, roomy), (plain, _) in zip(requests, results, expected, off, strict=True):
+        assert_same(small, request, ids(wanted), ids(tokens))
+        assert_same(small, request, ids(plain), ids(tokens))
+        assert last.reason is roomy.reason
         assert last.counters.preemptions == recorder.preempted.count(request.request_id)
+        assert_same_logprobs(tokens, plain)
+    assert {last.reason for _, last in results} == {FinishReason.STOP, FinishReason.LENGTH}
+
+
+def ids(tokens: list[CommittedToken]) -> list[int]:
+    return [token.token_id for token in tokens]
+
+
+def assert_same_logprobs(got: list[CommittedToken], wanted: list[CommittedToken]) -> None:
+    """Up to the first token that differs; rounding apart."""
+    for one, other in zip(got, wanted, strict=False):
+        if one.token_id != other.token_id:
+            return
+        assert (one.logprobs is None) == (other.logprobs is None)
+        if one.logprobs is not None and other.logprobs is not None:
+            assert one.logprobs.logprob == pytest.approx(other.logprobs.logprob, abs=1e-3)
+            assert [p for _, p in one.logprobs.top] == pytest.approx([p for _, p in other.logprobs.top], abs=1e-3)
 
 
 async def test_an_answer_ends_where_the_context_does() -> None:
@@ -166,7 +238,7 @@ async def test_urgent_requests_are_served_first() -> None:
     assert recorder.first_tokens == ["a", "b", "c", "d"]
 
 
-class StopAt:
+class StopAfter:
     def __init__(self, count: int) -> None:
         self.left = count
 
@@ -178,7 +250,7 @@ class StopAt:
 async def test_a_stop_condition_ends_the_answer_at_its_token() -> None:
     request = make_request(random_prompt(9, 2), drafter="model", num_draft_tokens=8, ignore_eos=True)
     async with serving(runtime()) as engine:
-        tokens, last = await collect(engine.submit(request, StopAt(7)))
+        tokens, last = await collect(engine.submit(request, StopAfter(7)))
     assert len(tokens) == last.completion_tokens == 7
     assert last.reason is FinishReason.STOP
 

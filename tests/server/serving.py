@@ -2,7 +2,7 @@
 
 import functools
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -119,25 +119,27 @@ def serve_config(**changes: Any) -> ServingConfig:
     return replace(ServingConfig(model=MODEL, api_keys=(KEY,), cors_origins=("*",), drain_seconds=2.0), **changes)
 
 
-async def served(telemetry: Telemetry | None = None, draft: bool = True, **limits: int) -> Served:
+async def served(
+    telemetry: Telemetry | None = None, draft: bool = True, calibrated: Collection[str] = (), **limits: int
+) -> Served:
     return Served(
         engine=make_engine(telemetry, draft, **limits),
         tokenizer=tokenizer(),
         eos_token_ids=eos_ids(),
         control_token_ids=control_ids(),
-        max_context=CONTEXT,
         vocab_size=PADDED_VOCAB,
         has_draft=draft,
+        calibrated_drafters=frozenset(calibrated),
     )
 
 
 @asynccontextmanager
 async def running(
-    config: ServingConfig | None = None, *, draft: bool = True, **limits: int
+    config: ServingConfig | None = None, *, draft: bool = True, calibrated: Collection[str] = (), **limits: int
 ) -> AsyncIterator[tuple[FastAPI, httpx.AsyncClient]]:
     """The application, ready, and a client that carries the key."""
     telemetry = Telemetry()
-    app = create_app(config or serve_config(), lambda: served(telemetry, draft, **limits), telemetry)
+    app = create_app(config or serve_config(), lambda: served(telemetry, draft, calibrated, **limits), telemetry)
     async with app.router.lifespan_context(app), client_of(app) as client:
         await app.state.readiness._task
         assert app.state.readiness.status == "ready", app.state.readiness.error

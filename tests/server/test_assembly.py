@@ -19,7 +19,9 @@ from tests.tiny import make_request
 CONTEXT = 256
 
 
-def save_pair(folder: Path, seed: int = 0, tokenizer: PreTrainedTokenizerFast | None = None) -> Path:
+def save_pair(
+    folder: Path, seed: int = 0, tokenizer: PreTrainedTokenizerFast | None = None, context: int = CONTEXT
+) -> Path:
     """A tiny random model with a tokenizer, as a folder that can be served."""
     import torch
 
@@ -31,7 +33,7 @@ def save_pair(folder: Path, seed: int = 0, tokenizer: PreTrainedTokenizerFast | 
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=CONTEXT,
+        max_position_embeddings=context,
         eos_token_id=serving.tokenizer().eos_token_id,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
@@ -72,7 +74,7 @@ async def test_a_pair_is_assembled_and_generates(target: Path) -> None:
     served = assembled(target, target)
     assert served.has_draft
     assert served.vocab_size == serving.PADDED_VOCAB
-    assert served.max_context == CONTEXT
+    assert served.engine.max_context == CONTEXT
     assert serving.tokenizer().eos_token_id in served.eos_token_ids
     drafted, finished = await generate(served, drafter="model", num_draft_tokens=4)
     assert finished.counters.accepted_tokens > 0
@@ -81,16 +83,8 @@ async def test_a_pair_is_assembled_and_generates(target: Path) -> None:
     assert plain == drafted
 
 
-def test_every_batch_size_has_a_measured_cost(target: Path) -> None:
-    served = assembled(target, scheduler={"max_running": 6})
-    costs = served.engine._runtime.cost.as_dict()
-    assert list(costs) == [1, 2, 4, 6]
-    assert all(0 < seconds < 10 for seconds in costs.values())
-    assert served.engine._runtime.pool.num_free == 1024 // 16
-
-
 def test_the_smallest_pool_still_starts(target: Path) -> None:
-    assert assembled(target, kv_cache={"tokens": 256}).max_context == 256
+    assert assembled(target, kv_cache={"tokens": 256}).engine.max_context == 256
 
 
 def test_another_vocabulary_is_refused_with_examples(target: Path, tmp_path: Path) -> None:
@@ -116,7 +110,19 @@ def test_vocabularies_are_compared_by_id() -> None:
 def test_a_context_beyond_the_models_own_is_refused(target: Path) -> None:
     with pytest.raises(AssemblyError, match="max_context = 257 is beyond target's own 256 tokens"):
         assembled(target, max_context=257)
-    assert assembled(target, max_context=100).max_context == 100
+    assert assembled(target, max_context=100).engine.max_context == 100
+
+
+def test_a_draft_with_a_shorter_context_than_is_served_is_warned_of(
+    target: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    draft = save_pair(tmp_path / "draft", context=100)
+    assembled(target, draft, max_context=100)
+    assert not caplog.records
+    served = assembled(target, draft)
+    assert served.engine.max_context == CONTEXT
+    (record,) = caplog.records
+    assert "the draft model draft was made for 100 tokens and 256 are served" in record.getMessage()
 
 
 @pytest.mark.parametrize("write", [lambda file: file.write_bytes(b"x"), CorrectionMemory("other").save])
@@ -133,8 +139,10 @@ def test_a_correction_memory_of_these_models_is_loaded(target: Path) -> None:
     memory = assembled(target).engine._runtime.memory
     memory.record("prompt_lookup", 5, 6)
     memory.save(target.parent / "memory.bin")
-    loaded = assembled(target, speculation={"correction_memory": target.parent / "memory.bin"}).engine._runtime.memory
-    assert loaded.snapshot("prompt_lookup").count(5, 6) == 1
+    served = assembled(target, target, speculation={"correction_memory": target.parent / "memory.bin"})
+    assert served.engine._runtime.memory.snapshot("prompt_lookup").count(5, 6) == 1
+    assert served.calibrated_drafters == {"prompt_lookup"}
+    assert assembled(target, target).calibrated_drafters == frozenset()
 
 
 def test_settings_become_the_servers_configuration(target: Path) -> None:

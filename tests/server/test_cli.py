@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -110,12 +110,32 @@ def test_config_check_goes_through_every_file(tmp_path: Path) -> None:
     assert "s3cret" not in outcome.stdout
 
 
+# Each round as slow as that of a model of billions: the real forward, and then some more time.
+SLOW_FORWARDS = """
+import time
+from core.models.runner import ModelRunner
+from server.cli import main
+
+real = ModelRunner.forward
+
+def slow(self, layout):
+    logits = real(self, layout)
+    time.sleep(1.5)
+    return logits
+
+ModelRunner.forward = slow
+main()
+"""
+
+
 @contextmanager
-def serving_process(config: Path, **environment: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+def serving_process(
+    config: Path, command: Sequence[str] = SLIPSTREAM, **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     """A server process that is ready, and a client for it."""
     port = free_port()
     process = subprocess.Popen(
-        [*SLIPSTREAM, "serve", "--config", str(config), "--port", str(port)],
+        [*command, "serve", "--config", str(config), "--port", str(port)],
         env={**ENVIRONMENT, "OMP_NUM_THREADS": "1", **environment},
         cwd=ROOT,
         stderr=subprocess.PIPE,
@@ -175,10 +195,12 @@ def test_a_server_process_answers_and_drains_when_told_to_stop(tmp_path: Path) -
     assert "stopping; running answers may finish" in log
 
 
-def test_what_runs_past_the_drain_time_is_told_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [SLIPSTREAM, [sys.executable, "-c", SLOW_FORWARDS]], ids=["quick", "slow rounds"])
+def test_what_runs_past_the_drain_time_is_told_so(tmp_path: Path, command: list[str]) -> None:
     models = {"target": {"source": str(save_pair(tmp_path / "target"))}}
-    config = write_config(tmp_path, models=models, threads=1, server={"drain_seconds": 0})
-    with serving_process(config) as (process, client):
+    bounds = {"server": {"drain_seconds": 0}, "scheduler": {"max_running": 1}}
+    config = write_config(tmp_path, models=models, threads=1, **bounds)
+    with serving_process(config, command) as (process, client):
         body = {"model": "target", "prompt": "a", "max_tokens": 250, "ignore_eos": True, "stream": True}
         with client.stream("POST", "/v1/completions", json=body) as response:
             lines = response.iter_lines()

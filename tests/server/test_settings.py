@@ -1,11 +1,13 @@
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
-from server.settings import Settings
+from core.drafters.base import DRAFTERS
+from core.verifiers.registry import VERIFIERS
+from server.settings import DrafterName, Settings, VerifierName, VerifierSettings
 from server.settings_loading import ConfigError, load_settings
 from server.weights import HuggingFaceSource, LocalSource, PypiSource
 from tests.conftest import ROOT
@@ -161,6 +163,14 @@ def test_the_configurations_that_we_ship_are_valid(name: str) -> None:
         ),
         ({"max_context": 99999}, "max_context = 99999 must not exceed kv_cache.tokens = 32768"),
         ({"scheduler": {"prefill_chunk": 900}}, "prefill_chunk = 900 must not exceed round_tokens = 512"),
+        (
+            {
+                "scheduler": {"prefill_chunk": 8, "round_tokens": 32},
+                "speculation": {"allowed_verifiers": ["strict", "csd"]},
+            },
+            "speculation.max_num_draft_tokens = 32 must be below scheduler.round_tokens = 32, as long as "
+            "speculation.allowed_verifiers has csd",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(tmp_path: Path, sections: dict[str, Any], message: str) -> None:
@@ -225,3 +235,37 @@ def test_what_is_allowed_but_odd_is_a_warning(tmp_path: Path) -> None:
     assert "without server.api_keys" in warnings[2]
     only_strict = {"num_draft_tokens": 6, "allowed_verifiers": ["strict"]}
     assert not load(tmp_path, speculation=only_strict).warnings()
+
+
+def test_blocks_that_may_be_cut_need_not_fit_into_a_round(tmp_path: Path) -> None:
+    small = {"prefill_chunk": 8, "round_tokens": 8}
+    load(tmp_path, scheduler=small, speculation={"allowed_verifiers": ["off", "strict"]})
+    load(tmp_path, scheduler=small, speculation={"num_draft_tokens": 7, "max_num_draft_tokens": 7})
+
+
+def test_the_names_that_settings_spell_out_are_cores() -> None:
+    assert get_args(VerifierName) == tuple(VerifierSettings.model_fields) == tuple(VERIFIERS)
+    assert get_args(DrafterName) == DRAFTERS
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a: &a [*a]\nmodels: *a\n", "contains itself"),
+        ("models: " + "[" * 5000, "nested too deeply"),
+        ("models: {target: {source: a/b}, target: {source: c/d}}", "key 'target' given twice"),
+    ],
+)
+def test_yaml_that_is_no_configuration_is_one_clear_line(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        load_settings(file)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_mistake_that_file_and_environment_make_together_names_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIPSTREAM_MAX_CONTEXT", "99999999")
+    assert refusal(tmp_path).startswith("/config.yaml with SLIPSTREAM_MAX_CONTEXT: max_context = 99999999")

@@ -117,6 +117,35 @@ def test_a_lone_sequence_gets_neighbouring_blocks() -> None:
     assert third.blocks == list(range(third.blocks[0], third.blocks[0] + 6))
 
 
+def consecutive(sequence: Sequence) -> bool:
+    return sequence.blocks == list(range(sequence.blocks[0], sequence.blocks[0] + len(sequence.blocks)))
+
+
+def test_sequences_that_grow_together_in_a_roomy_pool_hold_consecutive_blocks() -> None:
+    pool = BlockPool(400, 4)
+    together = [make_sequence([n] * 30, str(n)) for n in range(4)]
+    for positions in range(30, 360):
+        for sequence in together:
+            assert pool.grow(sequence, positions)
+    assert all(map(consecutive, together))
+    pool.check_integrity(together)
+    pool.release(together.pop(1))
+    late = make_sequence([7], "late")
+    for positions in range(1, 200):
+        assert pool.grow(late, positions)
+    assert consecutive(late)
+
+
+def test_a_prompt_longer_than_half_a_run_is_not_split() -> None:
+    pool = BlockPool(100, 4)
+    first, second = make_sequence([1]), make_sequence([2] * 300)
+    assert pool.grow(first, 4)
+    for chunk in range(32, 301, 32):
+        assert pool.grow(second, chunk)
+    assert consecutive(second)
+    assert second.blocks[0] > first.blocks[0] + 1
+
+
 def test_draft_kv_of_shared_blocks_is_known_to_later_and_present_holders() -> None:
     pool = BlockPool(16, 4)
     prompt = list(range(13))

@@ -88,6 +88,52 @@ def test_unproved_architectures_are_refused_by_name(tmp_path: Path) -> None:
         load_model(tmp_path, "float32")
 
 
+ROPES: dict[str, dict[str, object]] = {
+    "default": {},
+    "linear": {"factor": 2.0},
+    "llama3": {
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 64},
+    "dynamic": {"factor": 2.0},
+    "longrope": {
+        "factor": 4.0,
+        "original_max_position_embeddings": 64,
+        "short_factor": [1.0] * 8,
+        "long_factor": [3.0] * 8,
+    },
+}
+
+
+@pytest.mark.parametrize("rope", ROPES)
+def test_a_rotary_embedding_that_depends_on_the_batch_is_refused_by_name(rope: str, tmp_path: Path) -> None:
+    """Accepted are exactly those that give a position the same angles beside short and long neighbours."""
+    oracle = save_model(tmp_path, "llama", rope_scaling={"rope_type": rope, **ROPES[rope]})
+    rotary = oracle.model.rotary_emb
+    x = torch.zeros(1, 1)
+    alone = rotary(x, torch.arange(40)[None])[0]
+    beside = rotary(x, torch.arange(400)[None])[0][:, :40]
+    if torch.equal(alone, beside):
+        assert torch.equal(load_model(tmp_path, "float32").model.model.rotary_emb.inv_freq, rotary.inv_freq)
+    else:
+        with pytest.raises(UnsupportedModel, match=f"'{rope}' is not supported.*yarn"):
+            load_model(tmp_path, "float32")
+    assert torch.equal(alone, beside) == (rope not in ("dynamic", "longrope"))
+
+
+def test_an_old_name_of_the_rope_type_is_understood(tmp_path: Path) -> None:
+    save_model(tmp_path, "llama")
+    values = json.loads((tmp_path / "config.json").read_text())
+    values.pop("rope_parameters", None)
+    values["rope_scaling"] = {"type": "dynamic", "factor": 2.0}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UnsupportedModel, match="'dynamic'"):
+        load_model(tmp_path, "float32")
+
+
 def test_incomplete_or_damaged_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidModelFile, match=r"config\.json"):
         load_model(tmp_path, "float32")

@@ -129,6 +129,16 @@ async def test_bad_values_are_refused_by_name(client: httpx.AsyncClient, change:
     error_of(await client.post(COMPLETIONS, json={**completion_body(), **change}), 400, param=param)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_nothing_is_built_for_an_answer_before_its_numbers_are_checked(
+    client: httpx.AsyncClient, stream: bool
+) -> None:
+    """An echo per choice was once built first: n = 10^9 filled the memory, an unknown token id was a 500."""
+    for change, param in (({"prompt": "a", "n": 10**12}, "n"), ({"prompt": [10**9]}, "prompt")):
+        body = completion_body(echo=True, stream=stream, **change)
+        error_of(await client.post(COMPLETIONS, json=body), 400, param=param)
+
+
 async def test_best_of_equal_to_n_is_fine(client: httpx.AsyncClient) -> None:
     assert len((await complete(client, n=2, best_of=2))["choices"]) == 2
 

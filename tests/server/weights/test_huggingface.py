@@ -46,3 +46,30 @@ def test_a_hub_that_is_silent_or_gone_costs_seconds_then_the_next_source_is_aske
         assert time.monotonic() - began < 10
     with pytest.raises(WeightsError, match="Hugging Face org/name cannot be reached"):
         store.resolve(model("org/name"))
+
+
+def test_a_second_copy_in_the_makers_own_format_is_left_out(
+    store: WeightStore, endpoint: Callable[[str], None]
+) -> None:
+    wanted = {"config.json": b"{}", "model-1.safetensors": b"1", "model-2.safetensors": b"2", "params.json": b"{}"}
+    copies = {"consolidated.safetensors": b"12", "original/model.safetensors": b"12", "original/params.json": b"{}"}
+    with hub(wanted | copies) as url:
+        endpoint(url)
+        folder = store.resolve(model("org/name"))
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()} == set(wanted)
+
+
+def test_a_repository_that_does_not_fit_on_the_disk_is_refused_before_it_is_fetched(
+    store: WeightStore, endpoint: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files = {"config.json": b"{}", "model.safetensors": b"w" * 5000, "consolidated.safetensors": b"w" * 5000}
+    with hub(files) as url:
+        endpoint(url)
+        monkeypatch.setattr("server.weights.disk._free", lambda _: 5001)
+        with pytest.raises(WeightsError, match="disk full"):
+            store.resolve(model("org/name"))
+        assert not list(tmp_path.rglob("*.safetensors"))
+        monkeypatch.setattr("server.weights.disk._free", lambda _: 5002)
+        folder = store.resolve(model("org/name"))
+        monkeypatch.setattr("server.weights.disk._free", lambda _: 0)
+        assert store.resolve(model("org/name")) == folder

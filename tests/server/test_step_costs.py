@@ -1,0 +1,47 @@
+import time
+
+import pytest
+import torch
+
+from core.layout import RaggedLayout
+from core.models.kv_cache import BlockPool
+from core.models.runner import ModelRunner
+from core.runtime import Runtime
+from server.step_costs import measure_step_costs
+from tests.tiny import loaded, random_model
+
+PAUSE = 0.3
+
+
+class Disturbed(ModelRunner):
+    """Other load on the machine holds up the first two forwards of every size."""
+
+    def forward(self, layout: RaggedLayout) -> torch.Tensor:
+        seen = self.__dict__.setdefault("seen", [])
+        if seen.count(layout.num_logits) < 2:
+            time.sleep(PAUSE)
+        seen.append(layout.num_logits)
+        return super().forward(layout)
+
+
+def runtime(kind: type[ModelRunner] = ModelRunner, blocks: int = 64) -> Runtime:
+    return Runtime(target=kind(loaded(random_model(1)), blocks, 16), pool=BlockPool(blocks, 16))
+
+
+@pytest.mark.parametrize(
+    ("max_running", "blocks", "sizes"),
+    [(6, 64, [1, 2, 4, 6]), (8, 64, [1, 2, 4, 8]), (1, 64, [1]), (99, 64, [1, 2, 4, 8, 16]), (16, 11, [1, 2, 3])],
+)
+def test_every_batch_size_has_a_measured_cost(max_running: int, blocks: int, sizes: list[int]) -> None:
+    measured = runtime(blocks=blocks)
+    measure_step_costs(measured, max_running)
+    costs = measured.cost.as_dict()
+    assert list(costs) == sizes
+    assert all(0 < seconds < 10 for seconds in costs.values())
+    assert measured.pool.num_free == blocks
+
+
+def test_a_disturbed_forward_is_not_taken_for_the_cost() -> None:
+    measured = runtime(Disturbed)
+    measure_step_costs(measured, 2)
+    assert all(seconds < PAUSE for seconds in measured.cost.as_dict().values())
