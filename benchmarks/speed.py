@@ -1,7 +1,7 @@
 """Speed, as ratios measured side by side in one run.
 
     python -m benchmarks.speed --config configs/demo.yaml            all sections
-    python -m benchmarks.speed --config configs/demo.yaml strict     one of: plain strict batch loose shares
+    python -m benchmarks.speed --config configs/demo.yaml strict     some of: plain strict batch loose shares commit
 
 plain   `off`, one stream, against transformers' own float32 generate, the same prompt, turn by turn
 strict  `strict` with each drafter against `off`, HumanEval prompts, turn by turn
@@ -9,6 +9,7 @@ batch   eight `off` requests together against one alone, tokens per second
 loose   strict, fly, csd and hybrid at a fixed K: acceptance length and loosened tokens, by kind of prompt; the
         correction memory is calibrated first, on other prompts of the same kinds (benchmarks/calibration.py)
 shares  the evidence pass as a share of the target's forward, greedy and at temperature 1
+commit  masks and commit of rounds with 8 sequences and 15 drafts, in milliseconds
 
 Times of different runs or machines mean nothing beside each other; only the ratios do. Run it on an
 otherwise idle machine. Writes benchmarks/results/speed-<config>.json.
@@ -28,8 +29,12 @@ import torch
 
 from benchmarks.calibration import calibrate
 from benchmarks.prompts import humaneval, spec_bench
-from benchmarks.stack import Answer, Stack, open_stack
+from benchmarks.stack import GREEDY, Answer, Stack, open_stack
+from core.drafters.base import DRAFTERS
+from core.sampling_params import SamplingParams
 from core.verifiers.params import CsdParams, FlyParams, HybridParams, StrictParams, VerifierParams
+from server.text.stop_strings import StopAutomaton, StopStrings
+from server.text.token_bytes import TokenBytes
 
 Report = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"
@@ -78,7 +83,7 @@ def _common_prefix(a: list[int], b: list[int]) -> int:
 
 async def strict(stack: Stack, options: argparse.Namespace) -> Report:
     """`off` seconds per token over `strict`'s, prompt by prompt, and whether the tokens are the same."""
-    drafters = ["prompt_lookup", *(["multilevel", "model"] if stack.served.has_draft else [])]
+    drafters = [d for d in options.drafters if stack.served.has_draft or d == "prompt_lookup"]
     settings = [(drafter, k) for drafter in drafters for k in options.draft_tokens]
     rows: dict[str, list[float]] = {f"{drafter} K={k}": [] for drafter, k in settings}
     different: dict[str, int] = dict.fromkeys(rows, 0)
@@ -182,20 +187,47 @@ def _loose_row(answers: list[Answer], off: list[Answer]) -> Report:
 
 
 async def shares(stack: Stack, options: argparse.Namespace) -> Report:
-    """Evidence and commit of rounds with 15 drafts, as shares of their target forward."""
+    """The evidence pass of rounds with 15 drafts as a share of their target forward, one stream."""
     prompt = stack.encode_chat(humaneval(1)[0])
     report: Report = {}
-    for name, temperature in (("greedy", 0.0), ("temperature 1, unfiltered", 1.0)):
+    settings = {"greedy": GREEDY, "temperature 1, unfiltered": SamplingParams(temperature=1.0, seed=3)}
+    for name, sampling in settings.items():
         first = len(stack.log.rounds)
-        await stack.generate(
-            prompt, max_tokens=60, drafter="multilevel", num_draft_tokens=15, temperature=temperature, seed=3
-        )
-        rounds = [r for r in stack.log.rounds[first:] if r.items[0].drafted]
-        evidence = statistics.median(r.evidence_seconds / r.forward_seconds for r in rounds)
-        commit = statistics.median(r.commit_seconds for r in rounds)
-        report[name] = {"evidence_share": evidence, "commit_ms": commit * 1e3}
-        say(f"  {name}: evidence {evidence:.1%} of the forward, commit {commit * 1e3:.2f} ms")
+        await stack.generate(prompt, max_tokens=60, drafter="multilevel", num_draft_tokens=15, sampling=sampling)
+        rounds = [r for r in stack.log.rounds[first:] if r.items[0].drafted == 15]
+        report[name] = statistics.median(r.evidence_seconds / r.forward_seconds for r in rounds)
+        say(f"  {name}: evidence {report[name]:.1%} of the forward, {len(rounds)} rounds")
     return report
+
+
+async def commit(stack: Stack, options: argparse.Namespace) -> Report:
+    """Masks and commit of rounds with 8 sequences of 15 drafts; a stop string, penalties and logprobs on."""
+    served = stack.served
+    table = TokenBytes.from_tokenizer(served.tokenizer, served.vocab_size, served.control_token_ids)
+    stops = StopAutomaton([b"this never comes", b"\n\n\n\n\n"])
+    sampling = SamplingParams(temperature=0.0, presence_penalty=0.1, frequency_penalty=0.1, logprobs=5)
+    first = len(stack.log.rounds)
+    await asyncio.gather(
+        *(
+            stack.generate(
+                stack.encode_chat(message),
+                max_tokens=60,
+                verifier=FlyParams.model_validate({}),
+                drafter="multilevel",
+                num_draft_tokens=15,
+                sampling=sampling,
+                stop=StopStrings(stops, table),
+                ignore_eos=True,
+            )
+            for message in humaneval(8)
+        )
+    )
+    rounds = [r for r in stack.log.rounds[first:] if r.decoding == 8 and sum(i.drafted for i in r.items) == 120]
+    milliseconds = sorted(r.commit_seconds * 1e3 for r in rounds)
+    tokens = statistics.fmean(sum(len(i.tokens) for i in r.items) for r in rounds)
+    median, worst = statistics.median(milliseconds), milliseconds[-1]
+    say(f"  {median:.2f} ms (worst {worst:.2f}), {len(rounds)} rounds of {tokens:.0f} tokens")
+    return {"median_ms": median, "worst_ms": worst, "mean_tokens": tokens}
 
 
 SECTIONS: dict[str, Callable[[Stack, argparse.Namespace], Awaitable[Report]]] = {
@@ -204,6 +236,7 @@ SECTIONS: dict[str, Callable[[Stack, argparse.Namespace], Awaitable[Report]]] = 
     "batch": batch,
     "loose": loose,
     "shares": shares,
+    "commit": commit,
 }
 
 
@@ -218,6 +251,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--prompts", type=int, default=10, help="HumanEval prompts of `strict`")
     parser.add_argument("--tokens", type=int, default=200, help="most tokens an answer may have")
     parser.add_argument("--draft-tokens", type=int, nargs="+", default=[10], help="K values of `strict`")
+    parser.add_argument("--drafters", nargs="+", default=["multilevel", "prompt_lookup", "model"], choices=DRAFTERS)
     parser.add_argument("--plain-tokens", type=int, default=40)
     parser.add_argument("--loose-prompts", type=int, default=5)
     parser.add_argument("--loose-k", type=int, default=15)

@@ -11,7 +11,7 @@ from pathlib import Path
 from core.round import RoundResult
 from core.runtime import Runtime
 from core.sampling_params import SamplingParams
-from core.sequence import GenerationRequest
+from core.sequence import GenerationRequest, StopCondition
 from core.verifiers.params import OffParams, StrictParams, VerifierParams
 from scheduler.events import CounterSnapshot, FinishedEvent, TokensEvent
 from scheduler.observer import EngineObserver
@@ -21,6 +21,8 @@ from server.model_folders import Folders, fetch
 from server.serving_config import Served
 from server.settings import Settings
 from server.settings_loading import load_settings
+
+GREEDY = SamplingParams(temperature=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +84,15 @@ class Stack:
         verifier: VerifierParams | None = None,
         drafter: str = "none",
         num_draft_tokens: int = 0,
-        temperature: float = 0.0,
-        seed: int = 0,
+        sampling: SamplingParams = GREEDY,
+        stop: StopCondition | None = None,
         ignore_eos: bool = False,
     ) -> Answer:
         request = GenerationRequest(
             request_id=str(next(self._ids)),
             prompt=tuple(prompt),
             max_tokens=max_tokens,
-            sampling=SamplingParams(temperature=temperature, seed=seed),
+            sampling=sampling,
             verifier=verifier or (OffParams() if drafter == "none" else StrictParams()),
             drafter=drafter,
             num_draft_tokens=num_draft_tokens,
@@ -98,7 +100,7 @@ class Stack:
         )
         tokens: list[int] = []
         began = ended = 0.0
-        async with self.served.engine.submit(request) as stream:
+        async with self.served.engine.submit(request, stop) as stream:
             async for event in stream:
                 if isinstance(event, TokensEvent):
                     ended = time.perf_counter()
