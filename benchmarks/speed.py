@@ -211,7 +211,7 @@ async def commit(stack: Stack, options: argparse.Namespace) -> Report:
         *(
             stack.generate(
                 stack.encode_chat(message),
-                max_tokens=60,
+                max_tokens=options.tokens,
                 verifier=FlyParams.model_validate({}),
                 drafter="multilevel",
                 num_draft_tokens=15,
