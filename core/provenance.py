@@ -14,11 +14,10 @@ class Provenance(StrEnum):
 
     @property
     def loosened(self) -> bool:
-        return self in (Provenance.DEFERRED, Provenance.CALIBRATED, Provenance.LENIENT)
+        return self in _LOOSENED
 
-    @property
-    def drafted(self) -> bool:
-        return self is Provenance.NATIVE or self.loosened
+
+_LOOSENED = frozenset({Provenance.DEFERRED, Provenance.CALIBRATED, Provenance.LENIENT})
 
 
 class FinishReason(StrEnum):
