@@ -1,4 +1,9 @@
+import os
 from pathlib import Path
+
+# Before torch is imported, here and in the servers that tests start: on models this small a second thread costs
+# more than it gives, and threads that spin for each other stall on a machine that does anything else.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 
