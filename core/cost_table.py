@@ -24,6 +24,16 @@ class CostTable:
     def record(self, batch_size: int, seconds: float) -> None:
         known = self._seconds.get(batch_size)
         self._seconds[batch_size] = seconds if known is None else known + self._smoothing * (seconds - known)
+        self.cap(batch_size, self._seconds[batch_size])
+
+    def cap(self, batch_size: int, seconds: float) -> None:
+        """A round of at least so many sequences took so long: a plain one of them, or of fewer, takes no longer.
+
+        So every round corrects a figure that other load on the machine spoiled at start-up.
+        """
+        for size, known in self._seconds.items():
+            if size <= batch_size:
+                self._seconds[size] = min(known, seconds)
 
     def off_step(self, batch_size: int) -> float | None:
         """Seconds of one `off` round of `batch_size` sequences; None while nothing was measured.

@@ -208,6 +208,7 @@ def _account(result: RoundResult, plan: RoundPlan, runtime: Runtime, decoding: l
     size = len(decoding)
     if size == len(plan.items) and not any(item.drafted for item in result.items):
         runtime.cost.record(size, result.forward_seconds + result.host_seconds)
+    runtime.cost.cap(size, result.forward_seconds + result.host_seconds)
     off_step = runtime.cost.off_step(size)
     if off_step is None:
         return  # nothing measured yet, so no speedup can be claimed

@@ -37,10 +37,13 @@ class _Server(uvicorn.Server):
         self._readiness = readiness
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        log.info("stopping; running answers may finish")
+        log.info("stopping; running answers may finish, Ctrl-C again ends them now")
         ending = asyncio.create_task(self._readiness.end())
         await super().shutdown(sockets)
-        await ending
+        if self.force_exit:
+            ending.cancel()
+        else:
+            await ending
 
 
 class ServerProcess:

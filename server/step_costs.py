@@ -24,6 +24,7 @@ def measure_step_costs(runtime: Runtime, max_running: int) -> None:
     if shared:  # doubles as warm-up
         prompt = Segment((0,) * (shared * size), 0, tuple(range(shared)), 0)
         runtime.target.forward(RaggedLayout.build([prompt], size))
+    log.info("measuring what a plain decoding step costs, for estimated_speedup")
     most = min(max_running, _LARGEST, pool_blocks - shared)
     steps = {batch: _step(batch, shared, size) for batch in _batch_sizes(most)}
     # Size by size within each pass, not three times the same in a row: other load on the machine comes in bursts,
@@ -32,7 +33,7 @@ def measure_step_costs(runtime: Runtime, max_running: int) -> None:
     for batch in steps:
         runtime.cost.record(batch, min(one[batch] for one in passes))
     costs = {batch: round(1000 * seconds) for batch, seconds in runtime.cost.as_dict().items()}
-    log.info("a plain decoding step takes %s ms by batch size", costs)
+    log.info("a plain step takes %s", ", ".join(f"{ms} ms for {batch}" for batch, ms in costs.items()))
 
 
 def _batch_sizes(most: int) -> list[int]:
