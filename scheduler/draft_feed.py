@@ -46,6 +46,9 @@ class DraftFeed:
         self._upto.pop(job, None)  # of before it was preempted, in this very plan
         started = job.sequence.output_len > 0
         job.drafts_wait = started and self._lags(job) and not self._allow(job)
+        if started and not job.drafts_wait and drafts_with_model(job.sequence, self._draft_vocab):
+            # A newcomer of this very plan may come to share them.
+            self._written.update(self._unfed(job))
 
     def catch_ups(self, running: Collection[Job], shares: Iterable[Share]) -> dict[Job, CatchUp]:
         """Orders for the round in which the jobs have these shares.
@@ -68,14 +71,18 @@ class DraftFeed:
 
     def _lags(self, job: Job) -> bool:
         """Whether the draft lacks more than a round leaves behind, or KV that others lack in the same blocks."""
-        sequence, size = job.sequence, self._pool.block_size
+        sequence = job.sequence
         if not drafts_with_model(sequence, self._draft_vocab):
             return False
         self._pool.refresh_draft_watermark(sequence)
         if len(sequence.tokens) - sequence.draft_tokens > 1 + sequence.request.num_draft_tokens:
             return True
-        unfed = sequence.blocks[sequence.draft_tokens // size : -(-sequence.target_tokens // size)]
-        return any(self._pool.is_shared(block) for block in unfed)
+        return any(self._pool.is_shared(block) for block in self._unfed(job))
+
+    def _unfed(self, job: Job) -> list[int]:
+        """Blocks of computed tokens that the draft has not read, or not to their end."""
+        sequence, size = job.sequence, self._pool.block_size
+        return sequence.blocks[sequence.draft_tokens // size : -(-sequence.target_tokens // size)]
 
     def _allow(self, job: Job) -> bool:
         """Charge what the job lacks, as far as the budget goes; whether that is all of it.

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.sequence import GenerationRequest, SequenceState
@@ -225,6 +225,17 @@ REQUESTS = st.tuples(
 )
 
 
+@example(  # a newcomer once shared blocks that an elder's drafting was about to fill in the same round
+    asked=[
+        (("off", 0), 1, 1, 0, 0, "model", ""),
+        (("strict", 12), 4, 3, 0, 0, "model", "shared"),
+        (("strict", 3), 6, 1, 0, 0, "model", "shared"),
+    ],
+    num_blocks=17,
+    round_tokens=12,
+    prefill_chunk=1,
+    max_running=2,
+)
 @settings(max_examples=150, deadline=None)
 @given(
     asked=st.lists(REQUESTS, min_size=1, max_size=8),
