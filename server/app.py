@@ -6,20 +6,20 @@ layers thus carry CORS headers and a request id, and nothing reads a body whose 
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from server.errors import ApiError, ErrorBoundary, handle_api_error, handle_http_exception
+from server.openai_api.answer_schemas import ChatCompletion, ChatCompletionChunk, Completion, ModelCard, ModelList
 from server.openai_api.chat import ChatEndpoint
 from server.openai_api.completions import CompletionEndpoint
 from server.openai_api.models import ModelsEndpoints
 from server.openai_api.schemas import ChatBody, CompletionBody
+from server.openapi import answers, takes
 from server.readiness import Loader, Readiness
 from server.security import ApiKeys, BodyLimits, RequestId
 from server.serving_config import ServingConfig
@@ -95,52 +95,22 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
     async def create_completion(request: Request) -> Response:
         return await completion(request)
 
-    errors: dict[int | str, dict[str, Any]] = {
-        status: {"model": ErrorResponse} for status in (400, 401, 404, 408, 413, 429, 500, 503)
-    }
     add = app.add_api_route
     add(
         "/v1/chat/completions",
         create_chat_completion,
         methods=["POST"],
-        responses=errors,
-        openapi_extra=_takes(ChatBody),
+        responses=answers(ChatCompletion, ChatCompletionChunk),
+        openapi_extra=takes(ChatBody, config),
     )
-    add("/v1/completions", create_completion, methods=["POST"], responses=errors, openapi_extra=_takes(CompletionBody))
-    add("/v1/models", models.list, methods=["GET"], responses=errors)
-    add("/v1/models/{name:path}", models.retrieve, methods=["GET"], responses=errors)
+    add(
+        "/v1/completions",
+        create_completion,
+        methods=["POST"],
+        responses=answers(Completion, Completion),
+        openapi_extra=takes(CompletionBody, config),
+    )
+    add("/v1/models", models.list, methods=["GET"], responses=answers(ModelList))
+    add("/v1/models/{name:path}", models.retrieve, methods=["GET"], responses=answers(ModelCard))
     add("/health", health, methods=["GET"])
     add("/metrics", metrics, methods=["GET"])
-
-
-class ErrorObject(BaseModel):
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorResponse(BaseModel):
-    """What every answer other than 200 looks like."""
-
-    error: ErrorObject
-
-
-def _takes(body: type[BaseModel]) -> dict[str, Any]:
-    """The request body for the OpenAPI document; handlers parse it themselves, more strictly than the framework."""
-    schema = body.model_json_schema()
-    definitions = schema.pop("$defs", {})
-    return {
-        "requestBody": {"required": True, "content": {"application/json": {"schema": _inline(schema, definitions)}}}
-    }
-
-
-def _inline(node: Any, definitions: dict[str, Any]) -> Any:
-    """The schema with its references replaced by what they name (none of them is recursive)."""
-    if isinstance(node, list):
-        return [_inline(item, definitions) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if "$ref" in node:
-        return _inline(definitions[node["$ref"].rsplit("/", 1)[1]], definitions)
-    return {key: _inline(value, definitions) for key, value in node.items()}

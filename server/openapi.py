@@ -1,0 +1,108 @@
+"""The OpenAPI document's part of a route: what it takes, with this server's limits, and every shape it answers with.
+
+Handlers parse bodies themselves, more strictly than the framework would, so FastAPI must be told what they take.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from server.serving_config import ServingConfig
+
+
+class ErrorObject(BaseModel):
+    """message: a sentence for people. param: the request's field, if one is to blame. code: for programs."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorResponse(BaseModel):
+    """What every answer other than 200 looks like."""
+
+    error: ErrorObject
+
+
+_ERRORS = {
+    400: "The request cannot be served as it stands; `param` names the field.",
+    401: "A missing or wrong API key.",
+    404: "No such model, or nothing behind this URL.",
+    405: "This URL takes another method.",
+    408: "The body took too long to arrive.",
+    413: "The body is too large.",
+    429: "Too many requests are waiting; `Retry-After` says when to come back.",
+    500: "Something went wrong inside; the log knows more.",
+    503: "Loading or shutting down; `Retry-After` says when to come back.",
+}
+
+
+def answers(model: type[BaseModel] | None = None, streamed: type[BaseModel] | None = None) -> dict[int | str, Any]:
+    """FastAPI's `responses`: every error, and 200 as `model`, or as server-sent events that each hold a `streamed`."""
+    responses: dict[int | str, Any] = {
+        status: {"model": ErrorResponse, "description": text} for status, text in _ERRORS.items()
+    }
+    if model is not None:
+        responses[200] = {"model": model, "description": "The answer."}
+    if streamed is not None:
+        # OpenAPI 3.1 has no word for a stream's events, so the schema is of one event's data.
+        schema = _inlined(streamed.model_json_schema())
+        responses[200]["content"] = {"text/event-stream": {"schema": schema}}
+        responses[200]["description"] = "The answer; with `stream`, server-sent events whose data is JSON, then [DONE]."
+    return responses
+
+
+def takes(body: type[BaseModel], config: ServingConfig) -> dict[str, Any]:
+    """FastAPI's `openapi_extra`: the JSON body, with the numbers that this server's configuration sets."""
+    schema = _inlined(body.model_json_schema())
+    _limit(schema["properties"], config)
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _limit(properties: dict[str, Any], config: ServingConfig) -> None:
+    """Write the limits into the properties they bound; null, which means "not given", stays allowed."""
+    limits = config.limits
+    bounds: dict[str, dict[str, Any]] = {
+        "n": {"maximum": limits.max_n},
+        "best_of": {"maximum": limits.max_n},
+        "num_draft_tokens": {"maximum": config.max_num_draft_tokens},
+        "logit_bias": {"maxProperties": limits.max_logit_bias},
+        "metadata": {"maxProperties": limits.max_metadata},
+        "stop_token_ids": {"maxItems": limits.max_stop_token_ids},
+        "messages": {"maxItems": limits.max_messages},
+        "stop": {"maxItems": limits.max_stop},
+    }
+    kinds = {"maximum": "integer", "maxProperties": "object", "maxItems": "array"}
+    for name, bound in bounds.items():
+        for keyword, number in bound.items():
+            for branch in _branches(properties.get(name, {})):
+                if branch.get("type") == kinds[keyword]:
+                    branch[keyword] = number
+    for branch in _branches(properties.get("stop", {})):
+        text = branch.get("items", branch)
+        if text.get("type") == "string":
+            text.update(minLength=1, maxLength=limits.max_stop_chars)
+
+
+def _branches(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """A property's alternatives, nested ones too."""
+    inner = schema.get("anyOf", [])
+    return [schema, *(branch for alternative in inner for branch in _branches(alternative))]
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    definitions = schema.pop("$defs", {})
+    inlined: dict[str, Any] = _inline(schema, definitions)
+    return inlined
+
+
+def _inline(node: Any, definitions: dict[str, Any]) -> Any:
+    """The schema with its references replaced by what they name (none of them is recursive)."""
+    if isinstance(node, list):
+        return [_inline(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _inline(definitions[node["$ref"].rsplit("/", 1)[1]], definitions)
+    return {key: _inline(value, definitions) for key, value in node.items()}
