@@ -4,7 +4,6 @@ The model is built on torch's meta device, without memory, and filled layer by l
 files; a weight exists in float32 only while its layer is packed.
 """
 
-import importlib
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from core.models.checkpoint import Checkpoint, fingerprint
 from core.models.errors import InvalidModelFile, UnsupportedModel
 from core.models.gguf_conversion import convert_gguf
+from core.models.model_config import empty_model, read_config
 from core.models.packed_linear import (
     Fp16Linear,
     HalfEmbedding,
@@ -27,24 +27,11 @@ from core.models.packed_linear import (
     plain_embedding,
     plain_linear,
 )
-from core.models.special_tokens import end_token_ids, read_json, special_token_ids
+from core.models.special_tokens import end_token_ids, special_token_ids
 
 __all__ = ["InvalidModelFile", "LoadedModel", "UnsupportedModel", "convert_gguf", "fingerprint", "load_model"]
 
 logger = logging.getLogger(__name__)
-
-# Architectures whose ragged forward is tested against transformers' own -> where transformers keeps them.
-SUPPORTED = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-}
-
-# Rotary embeddings whose frequencies are fixed when the model is made. "dynamic" and "longrope" choose them
-# anew in each forward by the highest position in it (transformers' dynamic_rope_update), so in a flat batch
-# a long neighbour would turn everybody's keys.
-FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +65,11 @@ def load_model(
 
     weights: what linear layers hold; "fp16" and "int8" are packed for CPUs (float32 activations). On other
     devices "fp16" is plain half precision and "int8" a ValueError. Where the CPU lacks the packed kernels
-    both fall back to float32, with a warning. UnsupportedModel for what SUPPORTED or FIXED_ROPE lacks;
+    both fall back to float32, with a warning. UnsupportedModel for what architectures.py or FIXED_ROPE lacks;
     InvalidModelFile if files are missing, damaged or do not fit the config.
     """
     device = torch.device(device)
-    config = _read_config(folder)
+    config = read_config(folder)
     weights, dtype = _resolve(weights, device)
     model = _empty_model(config, device)
     with Checkpoint(folder) as checkpoint:
@@ -105,28 +92,6 @@ def load_model(
     )
 
 
-def _read_config(folder: Path) -> Any:
-    """transformers' config object, of an architecture we have proved."""
-    values = read_json(folder / "config.json")
-    if not values:
-        raise InvalidModelFile(f"{folder} has no config.json")
-    architecture = next(iter(values.get("architectures") or []), None)
-    if architecture not in SUPPORTED:
-        raise UnsupportedModel(f"architecture {architecture!r} is not supported; supported are {', '.join(SUPPORTED)}")
-    if values.get("quantization_config"):
-        raise UnsupportedModel("quantised checkpoints are not supported: use the original weights, or a GGUF file")
-    config = _model_class(architecture).config_class.from_dict(values)
-    rope = config.rope_parameters.get("rope_type")
-    if rope not in FIXED_ROPE:
-        raise UnsupportedModel(f"rope type {rope!r} is not supported; supported are {', '.join(FIXED_ROPE)}")
-    return config
-
-
-def _model_class(architecture: str) -> Any:
-    kind = SUPPORTED[architecture]
-    return getattr(importlib.import_module(f"transformers.models.{kind}.modeling_{kind}"), architecture)
-
-
 def _resolve(weights: WeightKind, device: torch.device) -> tuple[WeightKind, torch.dtype]:
     """What the linear layers will hold, and the dtype of activations and KV."""
     if weights == "bfloat16":
@@ -142,8 +107,7 @@ def _resolve(weights: WeightKind, device: torch.device) -> tuple[WeightKind, tor
 
 
 def _empty_model(config: Any, device: torch.device) -> Any:
-    with torch.device("meta"):
-        model = _model_class(config.architectures[0])(config)
+    model = empty_model(config)
     # Buffers computed by the constructor are no weights: on meta they are lost, so make them anew.
     rotary = model.model.rotary_emb
     model.model.rotary_emb = type(rotary)(config=config).to(device)

@@ -1,0 +1,38 @@
+"""A model's config.json: read, checked against what runs here, and built into a model without memory."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.models.architectures import SUPPORTED, model_class
+from core.models.errors import InvalidModelFile, UnsupportedModel
+from core.models.special_tokens import read_json
+
+# Rotary embeddings whose frequencies are fixed when the model is made. "dynamic" and "longrope" choose them
+# anew in each forward by the highest position in it (transformers' dynamic_rope_update), so in a flat batch
+# a long neighbour would turn everybody's keys.
+FIXED_ROPE = ("default", "linear", "llama3", "yarn")
+
+
+def read_config(folder: Path) -> Any:
+    """transformers' config object, of an architecture we have proved. UnsupportedModel for any other."""
+    values = read_json(folder / "config.json")
+    if not values:
+        raise InvalidModelFile(f"{folder} has no config.json")
+    architecture = next(iter(values.get("architectures") or []), None)
+    if architecture not in SUPPORTED:
+        raise UnsupportedModel(f"architecture {architecture!r} is not supported; supported are {', '.join(SUPPORTED)}")
+    if values.get("quantization_config"):
+        raise UnsupportedModel("quantised checkpoints are not supported: use the original weights, or a GGUF file")
+    config = model_class(architecture).config_class.from_dict(values)
+    rope = config.rope_parameters.get("rope_type")
+    if rope not in FIXED_ROPE:
+        raise UnsupportedModel(f"rope type {rope!r} is not supported; supported are {', '.join(FIXED_ROPE)}")
+    return config
+
+
+def empty_model(config: Any) -> Any:
+    """The model on torch's meta device: shapes without memory, parameters and buffers alike."""
+    with torch.device("meta"):
+        return model_class(config.architectures[0])(config)
