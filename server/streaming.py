@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from sse_starlette.event import ServerSentEvent
@@ -17,6 +17,7 @@ from server.generation import Generation
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+Chunks = AsyncIterator[dict[str, Any]]
 
 PING_SECONDS = 15
 SEND_TIMEOUT = 120.0  # a client that reads nothing for so long is gone
@@ -28,16 +29,44 @@ class ClientGoneError(Exception):
     """The client closed the connection before its answer was complete."""
 
 
-class ChunkStream(EventSourceResponse):
-    """Streams chunks as `data:` events and `[DONE]`. Whatever ends the response ends the generation.
+async def data_events(chunks: Chunks) -> AsyncIterator[bytes]:
+    """Chunks as `data:` events and `[DONE]`.
 
     An error after the first byte becomes an event with OpenAI's error object, which SDKs raise; no [DONE] follows,
     as the answer is not complete.
     """
+    try:
+        async for chunk in chunks:
+            yield data_line(chunk) + b"\n"
+    except ApiError as error:
+        yield data_line(error.body()) + b"\n"
+        return
+    except Exception:
+        logger.exception("a stream failed")
+        yield data_line(internal().body()) + b"\n"
+        return
+    yield b"data: [DONE]\n\n"
 
-    def __init__(self, chunks: AsyncIterator[dict[str, Any]], generation: Generation, drain_seconds: float) -> None:
+
+def data_line(value: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+class ChunkStream(EventSourceResponse):
+    """Streams chunks as server-sent events. Whatever ends the response ends the generation.
+
+    events: how the dialect writes its chunks as events, its end and its errors.
+    """
+
+    def __init__(
+        self,
+        chunks: Chunks,
+        generation: Generation,
+        drain_seconds: float,
+        events: Callable[[Chunks], AsyncIterator[bytes]] = data_events,
+    ) -> None:
         super().__init__(
-            _events(chunks),
+            events(chunks),
             headers={"Cache-Control": "no-cache"},
             ping=PING_SECONDS,
             ping_message_factory=lambda: ServerSentEvent(comment="ping", sep="\n"),
@@ -53,24 +82,6 @@ class ChunkStream(EventSourceResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._generation.close()
-
-
-async def _events(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in chunks:
-            yield _event(chunk)
-    except ApiError as error:
-        yield _event(error.body())
-        return
-    except Exception:
-        logger.exception("a stream failed")
-        yield _event(internal().body())
-        return
-    yield b"data: [DONE]\n\n"
-
-
-def _event(value: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
 class WholeAnswer(JSONResponse):

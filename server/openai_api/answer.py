@@ -13,7 +13,15 @@ from starlette.responses import Response
 from server.errors import context_exceeded, invalid
 from server.generation import Generation, GenerationPlan
 from server.live_model import LiveModel
-from server.streaming import SETTLE_SECONDS, ChunkStream, ClientGoneError, WholeAnswer, while_connected
+from server.streaming import (
+    SETTLE_SECONDS,
+    Chunks,
+    ChunkStream,
+    ClientGoneError,
+    WholeAnswer,
+    data_events,
+    while_connected,
+)
 from server.text.chat_template import PromptTooLongError, TemplateError
 
 _GONE = 499  # nobody reads it; it shows in access logs
@@ -79,14 +87,18 @@ async def answer(
     model: LiveModel,
     renderer: Renderer,
     drain_seconds: float,
+    events: Callable[[Chunks], AsyncIterator[bytes]] = data_events,
 ) -> Response:
-    """Plan, submit, and answer; a client that leaves meanwhile stops the work at whatever stage it is."""
+    """Plan, submit, and answer; a client that leaves meanwhile stops the work at whatever stage it is.
+
+    events: how a stream's chunks become server-sent events.
+    """
     try:
         generation = Generation(await while_connected(request, plan), model)
         try:
             if stream:
                 await while_connected(request, generation.settle(SETTLE_SECONDS))
-                return ChunkStream(renderer.chunks(generation), generation, drain_seconds)
+                return ChunkStream(renderer.chunks(generation), generation, drain_seconds, events)
             whole = await while_connected(request, renderer.whole(generation))
             return await asyncio.to_thread(WholeAnswer, whole)
         except BaseException:
