@@ -47,4 +47,4 @@ class KVCache:
 def kv_shape(config: Any) -> tuple[int, int]:
     """(key/value heads, head dimension)."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(config.num_key_value_heads), int(head_dim)
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads), int(head_dim)

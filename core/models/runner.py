@@ -32,28 +32,23 @@ class ModelRunner:
         a plain tensor that may be edited in place. With no logit rows the output layer is not run."""
         if layout.block_size != self.block_size:
             raise ValueError(f"the layout has blocks of {layout.block_size} tokens, the cache of {self.block_size}")
-        hidden = self._hidden(layout)
         self.forwards += 1
-        # Outside inference mode, whose tensors could not be edited in place later.
+        attention = self._backend.prepare(layout, self.cache.dtype, self.device)
+        inputs = {
+            "input_ids": self._ids(layout.token_ids()).unsqueeze(0),
+            "position_ids": self._ids(layout.positions()).unsqueeze(0),
+            "use_cache": False,
+            "ragged": RaggedContext(attention, self.cache, self._ids(layout.slots())),
+        }
+        # Not inference mode, whose tensors could not be edited in place later.
         with torch.no_grad():
             if layout.num_logits == 0:
+                self.loaded.model.base_model(**inputs)
                 return torch.empty(0, self.vocab_size, device=self.device)
-            logits: Tensor = self.loaded.model.lm_head(hidden)
+            # The whole model, so that what it does between hidden state and logits (scales, soft caps) is its own.
+            rows = 0 if layout.num_logits == layout.num_rows else self._ids(layout.logit_rows())
+            logits: Tensor = self.loaded.model(**inputs, logits_to_keep=rows).logits[0]
             return logits.float()
 
-    @torch.inference_mode()
-    def _hidden(self, layout: RaggedLayout) -> Tensor:
-        """The last hidden state of the rows that need logits, [num_logits, hidden]."""
-
-        def ids(values: list[int]) -> Tensor:
-            return torch.tensor(values, dtype=torch.long, device=self.device)
-
-        attention = self._backend.prepare(layout, self.cache.dtype, self.device)
-        output = self.loaded.model.model(
-            input_ids=ids(layout.token_ids()).unsqueeze(0),
-            position_ids=ids(layout.positions()).unsqueeze(0),
-            use_cache=False,
-            ragged=RaggedContext(attention, self.cache, ids(layout.slots())),
-        )
-        hidden: Tensor = output.last_hidden_state[0]
-        return hidden if layout.num_logits == layout.num_rows else hidden[ids(layout.logit_rows())]
+    def _ids(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.long, device=self.device)
