@@ -37,8 +37,8 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool | None = None
 
 
-class GenerationBody(_Body):
-    """What chat completions and completions share."""
+class SamplingBody(_Body):
+    """What every endpoint that generates shares."""
 
     # Parts of other APIs that would change the answer; (values that ask for nothing special) are fine.
     REFUSED: ClassVar[dict[str, tuple[Any, ...]]] = {
@@ -53,14 +53,11 @@ class GenerationBody(_Body):
     }
 
     model: str
-    max_tokens: TokenCount | None = None
     temperature: Temperature | None = None
     top_p: Probability | None = None
-    n: int | None = Field(None, ge=1)
     seed: Seed | None = None
     stop: StopStringsField | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     logit_bias: LogitBias | None = None
@@ -82,15 +79,27 @@ class GenerationBody(_Body):
     return_provenance: bool | None = None
 
     @model_validator(mode="after")
-    def _check_shared(self) -> "GenerationBody":
+    def _check_shared(self) -> "SamplingBody":
         given = self.model_extra or {}
         for name, harmless in self.REFUSED.items():
             if given.get(name) is not None and given[name] not in harmless:
                 raise unsupported(name, f"'{name}' is")
-        if self.stream_options is not None and not self.stream:
-            raise invalid("'stream_options' is only allowed when 'stream' is true.", "stream_options")
         if self.draft_length == "adaptive":
             raise unsupported("draft_length", "'draft_length': 'adaptive' is")
+        return self
+
+
+class GenerationBody(SamplingBody):
+    """What chat completions and completions share."""
+
+    max_tokens: TokenCount | None = None
+    n: int | None = Field(None, ge=1)
+    stream_options: StreamOptions | None = None
+
+    @model_validator(mode="after")
+    def _check_stream_options(self) -> "GenerationBody":
+        if self.stream_options is not None and not self.stream:
+            raise invalid("'stream_options' is only allowed when 'stream' is true.", "stream_options")
         return self
 
     @property
