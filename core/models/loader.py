@@ -24,10 +24,9 @@ from core.models.packed_linear import (
     Int8Linear,
     WeightKind,
     packing_available,
-    plain_embedding,
-    plain_linear,
 )
 from core.models.special_tokens import end_token_ids, special_token_ids
+from core.models.weight_names import ModelWeights
 
 __all__ = ["InvalidModelFile", "LoadedModel", "UnsupportedModel", "convert_gguf", "fingerprint", "load_model"]
 
@@ -71,9 +70,10 @@ def load_model(
     device = torch.device(device)
     config = read_config(folder)
     weights, dtype = _resolve(weights, device)
-    model = _empty_model(config, device)
+    model = empty_model(config)
+    _make_buffers(model, device)
     with Checkpoint(folder) as checkpoint:
-        _fill(model, checkpoint, weights, dtype, device)
+        _fill(model, ModelWeights(model, checkpoint), weights, dtype, device)
     special = special_token_ids(folder)
     end_ids = end_token_ids(folder, special)
     return LoadedModel(
@@ -106,45 +106,37 @@ def _resolve(weights: WeightKind, device: torch.device) -> tuple[WeightKind, tor
     return weights, torch.float32
 
 
-def _empty_model(config: Any, device: torch.device) -> Any:
-    model = empty_model(config)
-    # Buffers computed by the constructor are no weights: on meta they are lost, so make them anew.
-    rotary = model.model.rotary_emb
-    model.model.rotary_emb = type(rotary)(config=config).to(device)
-    return model
+def _make_buffers(model: Any, device: torch.device) -> None:
+    """Buffers a constructor computes (rotary frequencies, embedding scales) are no weights: on meta their values
+    are lost, so transformers computes them anew. Its weight initialisation does so, and the weights beside them
+    are still on meta then, where initialising costs nothing."""
+    for module in list(model.modules()):
+        computed = [name for name in module._non_persistent_buffers_set if module._buffers.get(name) is not None]
+        for name in computed:
+            module._buffers[name] = torch.empty_like(module._buffers[name], device=device)
+        if computed:
+            model._init_weights(module)
 
 
-def _fill(model: Any, checkpoint: Checkpoint, weights: WeightKind, dtype: torch.dtype, device: torch.device) -> None:
+def _fill(model: Any, source: ModelWeights, weights: WeightKind, dtype: torch.dtype, device: torch.device) -> None:
     """Replace every meta weight; packing runs in threads, one layer each, since a packing is serial."""
-    used: set[str] = set()
-    tied = bool(model.config.tie_word_embeddings)
-
-    def take(module_name: str, parameter: str, shape: torch.Size) -> Tensor:
-        name = f"{module_name}.{parameter}"
-        if tied and name == "lm_head.weight":
-            name = "model.embed_tokens.weight"
-        used.add(name)
-        return checkpoint.take(name, shape)
 
     def load(job: tuple[str, nn.Module]) -> None:
         name, module = job
-        tensors = {p: take(name, p, value.shape) for p, value in module.named_parameters(recurse=False)}
-        if not isinstance(module, nn.Linear | nn.Embedding):
-            for parameter, tensor in tensors.items():
-                value = nn.Parameter(tensor.to(device, dtype, copy=True), requires_grad=False)
-                setattr(module, parameter, value)
-            return
+        own = dict(module.named_parameters(recurse=False))
+        tensors = {p: source.take(f"{name}.{p}", value.shape) for p, value in own.items()}
+        replacement = _replacement(module, tensors, weights, dtype, device)
         parent, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, _replacement(module, tensors, weights, dtype, device))
+        setattr(model.get_submodule(parent), attribute, replacement)
 
     # A handful of threads: each holds one layer in float32.
     with ThreadPoolExecutor(max_workers=min(4, torch.get_num_threads())) as threads:
         list(threads.map(load, _jobs(model)))
-    if tied and isinstance(model.lm_head, nn.Linear):
-        model.lm_head.weight = model.model.embed_tokens.weight
-    strange = {name for name in checkpoint.names() - used if not name.endswith("rotary_emb.inv_freq")}
-    if strange - {"lm_head.weight"}:
-        raise InvalidModelFile(f"weights without a place in the model: {', '.join(sorted(strange)[:5])}")
+    for tied, original in model.all_tied_weights_keys.items():
+        module = model.get_submodule(tied.rpartition(".")[0])
+        if isinstance(module, nn.Linear):
+            module.weight = model.get_parameter(original)
+    source.check_complete()
 
 
 def _jobs(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -156,12 +148,13 @@ def _jobs(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _replacement(
     module: nn.Module, tensors: dict[str, Tensor], weights: WeightKind, dtype: torch.dtype, device: torch.device
 ) -> nn.Module:
-    weight, bias = tensors["weight"], tensors.get("bias")
-    packed = device.type == "cpu" and weights in ("fp16", "int8")
-    if isinstance(module, nn.Embedding):
-        return HalfEmbedding(weight) if packed else plain_embedding(weight.to(device, dtype, copy=True))
-    if packed:
-        return Fp16Linear(weight, bias) if weights == "fp16" else Int8Linear(weight, bias)
-    return plain_linear(
-        weight.to(device, dtype, copy=True), bias if bias is None else bias.to(device, dtype, copy=True)
-    )
+    """The module with these weights: itself, or what stands in for it where they are packed."""
+    if device.type == "cpu" and weights in ("fp16", "int8"):
+        if type(module) is nn.Linear:
+            packed = Fp16Linear if weights == "fp16" else Int8Linear
+            return packed(tensors["weight"], tensors.get("bias"))
+        if isinstance(module, nn.Embedding):
+            return HalfEmbedding(tensors["weight"], module)
+    for name, tensor in tensors.items():
+        setattr(module, name, nn.Parameter(tensor.to(device, dtype, copy=True), requires_grad=False))
+    return module

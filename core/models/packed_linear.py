@@ -72,29 +72,29 @@ class Int8Linear(nn.Module):
 
 
 class HalfEmbedding(nn.Module):
-    """A float16 table whose rows are cast to float32 when looked up; ids [...] -> [..., dim]."""
+    """A float16 table whose rows are cast to float32 when looked up; ids [...] -> [..., dim].
 
-    def __init__(self, weight: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight.to(torch.float16, copy=True), persistent=False)
+    lookup: the embedding it stands in for, on the meta device. If that does more than look up (Gemma scales
+    its rows), its own forward runs over a table of just the rows asked for.
+    """
 
     weight: Tensor
 
+    def __init__(self, weight: Tensor, lookup: nn.Embedding | None = None) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight.to(torch.float16, copy=True), persistent=False)
+        self._lookup = None if lookup is None or type(lookup) is nn.Embedding else lookup
+        if self._lookup is not None:
+            self._lookup.padding_idx = None  # means something to gradients alone, but is checked against the table
+
     def forward(self, ids: Tensor) -> Tensor:
-        return functional.embedding(ids, self.weight).float()
-
-
-def plain_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """An ordinary layer around these tensors, as they are."""
-    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    linear.weight = nn.Parameter(weight, requires_grad=False)
-    if bias is not None:
-        linear.bias = nn.Parameter(bias, requires_grad=False)
-    return linear
-
-
-def plain_embedding(weight: Tensor) -> nn.Embedding:
-    return nn.Embedding(weight.shape[0], weight.shape[1], _weight=weight, _freeze=True)
+        rows = functional.embedding(ids, self.weight).float()
+        if self._lookup is None:
+            return rows
+        table = {"weight": rows.view(-1, rows.shape[-1])}
+        places = torch.arange(ids.numel(), device=ids.device).view(ids.shape)
+        scaled: Tensor = torch.func.functional_call(self._lookup, table, (places,))
+        return scaled
 
 
 @functools.cache
