@@ -28,7 +28,15 @@ from core.models.packed_linear import (
 from core.models.special_tokens import end_token_ids, special_token_ids
 from core.models.weight_names import ModelWeights
 
-__all__ = ["InvalidModelFile", "LoadedModel", "UnsupportedModel", "convert_gguf", "fingerprint", "load_model"]
+__all__ = [
+    "InvalidModelFile",
+    "LoadedModel",
+    "UnsupportedModel",
+    "convert_gguf",
+    "fingerprint",
+    "load_model",
+    "resolve_weights",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +77,7 @@ def load_model(
     """
     device = torch.device(device)
     config = read_config(folder)
-    weights, dtype = _resolve(weights, device)
+    weights, dtype = resolve_weights(weights, device)
     model = empty_model(config)
     _make_buffers(model, device)
     with Checkpoint(folder) as checkpoint:
@@ -92,8 +100,9 @@ def load_model(
     )
 
 
-def _resolve(weights: WeightKind, device: torch.device) -> tuple[WeightKind, torch.dtype]:
-    """What the linear layers will hold, and the dtype of activations and KV."""
+def resolve_weights(weights: WeightKind, device: torch.device) -> tuple[WeightKind, torch.dtype]:
+    """What the linear layers will hold, and the dtype of activations and KV. ValueError for int8 elsewhere than
+    on a CPU."""
     if weights == "bfloat16":
         return weights, torch.bfloat16
     if device.type != "cpu":

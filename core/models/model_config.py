@@ -20,6 +20,11 @@ def read_config(folder: Path) -> Any:
     values = read_json(folder / "config.json")
     if not values:
         raise InvalidModelFile(f"{folder} has no config.json")
+    return parse_config(values)
+
+
+def parse_config(values: dict[str, Any]) -> Any:
+    """The same from config.json's values."""
     architecture = next(iter(values.get("architectures") or []), None)
     if architecture not in SUPPORTED:
         raise UnsupportedModel(f"architecture {architecture!r} is not supported; supported are {', '.join(SUPPORTED)}")
