@@ -6,6 +6,8 @@ backend. What a layer needs beyond its tensors travels as the forward's keyword 
 that two runners never share state. Index tensors and masks are made once per forward, not per layer.
 """
 
+import logging
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,8 +17,11 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from core.layout import RaggedLayout
+from core.models.attention_flash import BLOCK_MULTIPLE, flash_obstacle, prepare_flash
 from core.models.attention_sdpa import SdpaAttention
 from core.models.kv_cache import KVCache
+
+log = logging.getLogger(__name__)
 
 IMPLEMENTATION = "slipstream_ragged"
 
@@ -37,10 +42,23 @@ class AttentionBackend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BackendSpec:
-    """How to make a backend for a forward, and what the block size must be a multiple of (None: any size)."""
+    """A backend: how to make it for a forward, and where it works.
 
+    obstacle: why it cannot serve a model of this activation dtype and head dimension (None: unknown) on
+    this device, worded to follow the backend's name; None if it can. block_size: what the block size must
+    be a multiple of; None if any will do.
+    """
+
+    name: str
     prepare: Callable[[RaggedLayout, torch.dtype, torch.device], AttentionBackend]
+    obstacle: Callable[[torch.device, torch.dtype, int | None], str | None] = lambda device, dtype, head_dim: None
     block_size: int | None = None
+
+    def check(self, device: torch.device, dtype: torch.dtype, head_dim: int | None) -> None:
+        """ValueError, in a sentence for people, if it cannot serve such a model."""
+        obstacle = self.obstacle(device, dtype, head_dim)
+        if obstacle is not None:
+            raise ValueError(f"attention backend {self.name} {obstacle}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +70,52 @@ class RaggedContext:
     slots: Tensor
 
 
-BACKENDS: dict[str, BackendSpec] = {"sdpa": BackendSpec(SdpaAttention)}
+BACKENDS: dict[str, BackendSpec] = {
+    spec.name: spec
+    for spec in (
+        BackendSpec("sdpa", SdpaAttention),
+        BackendSpec("flash_attn", prepare_flash, flash_obstacle, BLOCK_MULTIPLE),
+    )
+}
 
 
-def choose_backend(device: torch.device, dtype: torch.dtype, wanted: str = "auto") -> str:
+def backend_named(name: str) -> BackendSpec:
+    """ValueError for an unknown name."""
+    if name not in BACKENDS:
+        raise ValueError(f"unknown attention backend {name!r}; known are {', '.join(BACKENDS)}")
+    return BACKENDS[name]
+
+
+def choose_backend(device: torch.device, dtype: torch.dtype, wanted: str = "auto", head_dim: int | None = None) -> str:
     """The name in BACKENDS of the fastest attention for a model on this device with activations and KV of
     this dtype, or the wanted one. ValueError, in a sentence for people, if that cannot work there."""
-    if wanted == "auto":
-        return "sdpa"
-    if wanted not in BACKENDS:
-        raise ValueError(f"unknown attention backend {wanted!r}; known are auto, {', '.join(BACKENDS)}")
-    return wanted
+    if wanted != "auto":
+        backend_named(wanted).check(device, dtype, head_dim)
+        return wanted
+    obstacle = BACKENDS["flash_attn"].obstacle(device, dtype, head_dim)
+    if obstacle is None:
+        return "flash_attn"
+    if device.type == "cuda":
+        log.info("attention by torch's own kernels: flash_attn %s", obstacle)
+    return "sdpa"
 
 
 def common_block_size(backends: Iterable[str], default: int = 16) -> int:
     """Positions per KV block that suit all these backends: runners that share a pool share its block size."""
     sizes = [size for name in backends if (size := BACKENDS[name].block_size) is not None]
-    return max(sizes, default=default)
+    return math.lcm(*sizes) if sizes else default
 
 
 # What layers pass beside their tensors that changes nothing here, and the only value that may stand there:
 # position ids were used by the rotary embedding already, rows see what stands before them as a matter of
 # course, nothing is dropped out at inference, and the cache is ours.
-_HARMLESS = {"dropout": 0.0, "is_causal": True, "use_cache": False, "output_attentions": False}
+_HARMLESS = {
+    "dropout": 0.0,
+    "is_causal": True,
+    "use_cache": False,
+    "output_attentions": False,
+    "output_router_logits": False,
+}
 
 
 def _refuse_unknown(arguments: dict[str, Any]) -> None:
@@ -101,7 +142,7 @@ def _attend(
 ) -> tuple[Tensor, None]:
     """transformers' attention call: query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim]
     -> [1, rows, heads, dim]. ValueError for what it does not know how to honour (attention sinks, biases)."""
-    _refuse_unknown(others)
+    _refuse_unknown({"attention_mask": attention_mask, **others})
     layer: int = module.layer_idx  # type: ignore[assignment]
     ragged.cache.write(layer, key[0].transpose(0, 1), value[0].transpose(0, 1), ragged.slots)
     keys, values = ragged.cache.layer(layer)
