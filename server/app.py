@@ -18,6 +18,9 @@ from server.openai_api.answer_schemas import ChatCompletion, ChatCompletionChunk
 from server.openai_api.chat import ChatEndpoint
 from server.openai_api.completions import CompletionEndpoint
 from server.openai_api.models import ModelsEndpoints
+from server.openai_api.responses import ResponsesEndpoint
+from server.openai_api.responses_answers import ResponseEvent, WholeResponse
+from server.openai_api.responses_schemas import ResponsesBody
 from server.openai_api.schemas import ChatBody, CompletionBody
 from server.openapi import answers, takes
 from server.readiness import Loader, Readiness
@@ -75,6 +78,7 @@ def _add_middleware(app: FastAPI, config: ServingConfig) -> None:
 def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telemetry: Telemetry) -> None:
     models = ModelsEndpoints(config, readiness)
     chat, completion = ChatEndpoint(config, readiness), CompletionEndpoint(config, readiness)
+    responses = ResponsesEndpoint(config, readiness)
 
     async def health(_request: Request) -> Response:
         """200 once a first forward has run, 503 with the reason before and while shutting down."""
@@ -110,6 +114,17 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
         responses=answers(Completion, Completion),
         openapi_extra=takes(CompletionBody, config),
     )
+    add(
+        "/v1/responses",
+        responses.create,
+        methods=["POST"],
+        name="create_response",
+        responses=answers(WholeResponse, ResponseEvent, ending=""),
+        openapi_extra=takes(ResponsesBody, config),
+    )
+    stored = "/v1/responses/{response_id}"
+    for method, path in (("GET", stored), ("DELETE", stored), ("POST", f"{stored}/cancel")):
+        add(path, responses.absent, methods=[method], name="stored_response", responses=answers())
     add("/v1/models", models.list, methods=["GET"], responses=answers(ModelList))
     add("/v1/models/{name:path}", models.retrieve, methods=["GET"], responses=answers(ModelCard))
     add("/health", health, methods=["GET"])

@@ -38,8 +38,13 @@ _ERRORS = {
 }
 
 
-def answers(model: type[BaseModel] | None = None, streamed: type[BaseModel] | None = None) -> dict[int | str, Any]:
-    """FastAPI's `responses`: every error, and 200 as `model`, or as server-sent events that each hold a `streamed`."""
+def answers(
+    model: type[BaseModel] | None = None, streamed: type[BaseModel] | None = None, ending: str = ", then [DONE]"
+) -> dict[int | str, Any]:
+    """FastAPI's `responses`: every error, and 200 as `model`, or as server-sent events that each hold a `streamed`.
+
+    ending: what follows a stream's last event, in words.
+    """
     responses: dict[int | str, Any] = {
         status: {"model": ErrorResponse, "description": text} for status, text in _ERRORS.items()
     }
@@ -49,7 +54,7 @@ def answers(model: type[BaseModel] | None = None, streamed: type[BaseModel] | No
         # OpenAPI 3.1 has no word for a stream's events, so the schema is of one event's data.
         schema = _inlined(streamed.model_json_schema())
         responses[200]["content"] = {"text/event-stream": {"schema": schema}}
-        responses[200]["description"] = "The answer; with `stream`, server-sent events whose data is JSON, then [DONE]."
+        responses[200]["description"] = f"The answer; with `stream`, server-sent events whose data is JSON{ending}."
     return responses
 
 

@@ -52,6 +52,11 @@ def data_line(value: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
+def long_data_line(value: dict[str, Any]) -> bytes:
+    """The same for a value that may be megabytes; call it in a thread."""
+    return b"data: " + _encode_long(value) + b"\n"
+
+
 class ChunkStream(EventSourceResponse):
     """Streams chunks as server-sent events. Whatever ends the response ends the generation.
 
@@ -85,28 +90,34 @@ class ChunkStream(EventSourceResponse):
 
 
 class WholeAnswer(JSONResponse):
-    """An answer in one; build it in a thread. With logprobs it may be 10 MB, half a second of encoding, and as Python's
-    encoder keeps the interpreter to itself until it returns, it is called entry by entry, lest the event loop waits."""
+    """An answer in one; build it in a thread."""
 
     def render(self, content: Any) -> bytes:
-        return "".join(_json_pieces(content, _ENTRY_DEPTH)).encode()
+        return _encode_long(content)
 
 
 _ENTRY_DEPTH = 5  # answer > choices > choice > logprobs > its lists > an entry
+_LONG_LIST = 256
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
+def _encode_long(value: Any) -> bytes:
+    """With logprobs an answer may be 10 MB, half a second of encoding, and as Python's encoder keeps the interpreter
+    to itself until it returns, it is called entry by entry, lest the event loop waits."""
+    return "".join(_json_pieces(value, _ENTRY_DEPTH)).encode()
+
+
 def _json_pieces(value: Any, depth: int) -> Iterator[str]:
-    """The JSON of `value`; containers at most `depth` deep are walked, what is deeper is one piece."""
+    """The JSON of `value`; containers at most `depth` deep are walked, what is deeper is one piece if it is short."""
     if depth and value and isinstance(value, dict):
         for index, (key, item) in enumerate(value.items()):
             yield f"{',' if index else '{'}{_encode(key)}:"
             yield from _json_pieces(item, depth - 1)
         yield "}"
-    elif depth and value and isinstance(value, list):
+    elif value and isinstance(value, list) and (depth or len(value) > _LONG_LIST):
         for index, item in enumerate(value):
             yield "," if index else "["
-            yield from _json_pieces(item, depth - 1)
+            yield from _json_pieces(item, max(0, depth - 1))
         yield "]"
     else:
         yield _encode(value)

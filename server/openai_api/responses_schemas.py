@@ -1,0 +1,142 @@
+"""The body of POST /v1/responses. What OpenAI's endpoint stores, hosts or schedules is refused by name."""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from server.errors import ApiError, invalid, unsupported
+from server.openai_api.fields import TokenCount
+from server.openai_api.schemas import SamplingBody
+
+LOGPROBS = "message.output_text.logprobs"
+
+
+def _input(value: Any) -> str | list[Any]:
+    if not isinstance(value, str | list) or value == []:
+        raise ValueError("must be a string or a list of one or more items")
+    return value
+
+
+Input = Annotated[
+    str | list[Any],
+    BeforeValidator(_input),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}, "minItems": 1}]}),
+]
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class TextOptions(_Options):
+    """format: {"type": "text"}."""
+
+    format: dict[str, Any] | None = None
+    verbosity: Literal["medium"] | None = None
+
+
+class ReasoningOptions(_Options):
+    """Only nulls: the model thinks as it is built to."""
+
+    effort: None = None
+    summary: None = None
+    generate_summary: None = None
+
+
+class ResponseStreamOptions(_Options):
+    include_obfuscation: Literal[False] | None = None
+
+
+class ResponsesBody(SamplingBody):
+    """POST /v1/responses: one answer, of which nothing is kept."""
+
+    REFUSED: ClassVar[dict[str, tuple[Any, ...]]] = {
+        **SamplingBody.REFUSED,
+        "n": (1,),
+        "access_programs": (),
+        "chat_template": (),
+        "chat_template_kwargs": ({},),
+        "context_management": ([],),
+        "moderation": (),
+        "prompt_cache_options": ({},),
+    }
+    # Parameters of the other endpoints, which SDKs let through: ignoring them would answer another question.
+    MOVED: ClassVar[dict[str, str]] = {
+        "messages": "input",
+        "max_tokens": "max_output_tokens",
+        "max_completion_tokens": "max_output_tokens",
+        "response_format": "text.format",
+        "reasoning_effort": "reasoning.effort",
+        "functions": "tools",
+        "function_call": "tool_choice",
+        "logprobs": "include",
+    }
+    # What needs a store; null, false and absent are fine.
+    STATEFUL: ClassVar[tuple[str, ...]] = ("previous_response_id", "conversation", "prompt", "background", "store")
+
+    input: Input
+    instructions: str | None = None
+    max_output_tokens: TokenCount | None = None
+    include: list[str] | None = Field(None, description=f"only '{LOGPROBS}'")
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    truncation: Literal["disabled"] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: TokenCount | None = Field(None, description="counts built-in tools, of which there are none")
+    stream_options: ResponseStreamOptions | None = None
+    metadata: dict[str, str] | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: Literal["in_memory"] | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    previous_response_id: Any = Field(None, description="null: this server stores nothing")
+    conversation: Any = Field(None, description="null: this server stores nothing")
+    prompt: Any = Field(None, description="null: this server stores nothing")
+    background: bool | None = Field(None, description="only false: this server stores nothing")
+    store: bool | None = Field(None, description="only false: this server stores nothing")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_moved(cls, given: Any) -> Any:
+        # Before the fields, as a request meant for another endpoint lacks most of them.
+        for name, here in cls.MOVED.items() if isinstance(given, dict) else ():
+            if given.get(name) is not None:
+                message = f"'{name}' is not a parameter of the Responses API; use '{here}'."
+                raise ApiError(400, message, param=name, code="unsupported_parameter")
+        return given
+
+    @model_validator(mode="after")
+    def _check_responses(self) -> "ResponsesBody":
+        for name in self.STATEFUL:
+            if getattr(self, name) not in (None, False):
+                message = f"'{name}' needs stored answers, and this server stores nothing; send the whole conversation."
+                raise invalid(message, name, "unsupported_parameter")
+        for name in self.include or ():
+            if name != LOGPROBS:
+                raise invalid(f"'include' may only name '{LOGPROBS}'.", "include", "unsupported_value")
+        if self.top_logprobs and self.alternatives is None:
+            raise invalid(f"'top_logprobs' needs '{LOGPROBS}' in 'include'.", "top_logprobs")
+        if self.return_provenance and self.alternatives is None:
+            raise invalid(f"'return_provenance' needs '{LOGPROBS}' in 'include'.", "return_provenance")
+        if self.stream_options is not None and not self.stream:
+            raise invalid("'stream_options' is only allowed when 'stream' is true.", "stream_options")
+        if self.tools and self.tool_choice != "none":
+            raise unsupported("tools", "'tools' are")
+        if self.text_format.get("type") != "text":
+            raise unsupported("text.format", "A 'text.format' other than 'text' is")
+        return self
+
+    @property
+    def text_format(self) -> dict[str, Any]:
+        return (self.text.format if self.text is not None else None) or {"type": "text"}
+
+    @property
+    def token_limit(self) -> int | None:
+        return self.max_output_tokens
+
+    @property
+    def alternatives(self) -> int | None:
+        return (self.top_logprobs or 0) if LOGPROBS in (self.include or ()) else None
