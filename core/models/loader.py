@@ -5,26 +5,18 @@ files; a weight exists in float32 only while its layer is packed.
 """
 
 import logging
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from core.models.checkpoint import Checkpoint, fingerprint
 from core.models.errors import InvalidModelFile, UnsupportedModel
+from core.models.filling import fill
 from core.models.gguf_conversion import convert_gguf
 from core.models.model_config import empty_model, read_config
-from core.models.packed_linear import (
-    Fp16Linear,
-    HalfEmbedding,
-    Int8Linear,
-    WeightKind,
-    packing_available,
-)
+from core.models.packed_linear import WeightKind, packing_available
 from core.models.special_tokens import end_token_ids, special_token_ids
 from core.models.weight_names import ModelWeights
 
@@ -79,9 +71,8 @@ def load_model(
     config = read_config(folder)
     weights, dtype = resolve_weights(weights, device)
     model = empty_model(config)
-    _make_buffers(model, device)
     with Checkpoint(folder) as checkpoint:
-        _fill(model, ModelWeights(model, checkpoint), weights, dtype, device)
+        fill(model, ModelWeights(model, checkpoint), weights, dtype, device)
     special = special_token_ids(folder)
     end_ids = end_token_ids(folder, special)
     return LoadedModel(
@@ -113,57 +104,3 @@ def resolve_weights(weights: WeightKind, device: torch.device) -> tuple[WeightKi
         logger.warning("this CPU lacks the packed %s kernels; using float32 weights", weights)
         return "float32", torch.float32
     return weights, torch.float32
-
-
-def _make_buffers(model: Any, device: torch.device) -> None:
-    """Buffers a constructor computes (rotary frequencies, embedding scales) are no weights: on meta their values
-    are lost, so transformers computes them anew. Its weight initialisation does so, and the weights beside them
-    are still on meta then, where initialising costs nothing."""
-    for module in list(model.modules()):
-        computed = [name for name in module._non_persistent_buffers_set if module._buffers.get(name) is not None]
-        for name in computed:
-            module._buffers[name] = torch.empty_like(module._buffers[name], device=device)
-        if computed:
-            model._init_weights(module)
-
-
-def _fill(model: Any, source: ModelWeights, weights: WeightKind, dtype: torch.dtype, device: torch.device) -> None:
-    """Replace every meta weight; packing runs in threads, one layer each, since a packing is serial."""
-
-    def load(job: tuple[str, nn.Module]) -> None:
-        name, module = job
-        own = dict(module.named_parameters(recurse=False))
-        tensors = {p: source.take(f"{name}.{p}", value.shape) for p, value in own.items()}
-        replacement = _replacement(module, tensors, weights, dtype, device)
-        parent, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(parent), attribute, replacement)
-
-    # A handful of threads: each holds one layer in float32.
-    with ThreadPoolExecutor(max_workers=min(4, torch.get_num_threads())) as threads:
-        list(threads.map(load, _jobs(model)))
-    for tied, original in model.all_tied_weights_keys.items():
-        module = model.get_submodule(tied.rpartition(".")[0])
-        if isinstance(module, nn.Linear):
-            module.weight = model.get_parameter(original)
-    source.check_complete()
-
-
-def _jobs(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    for name, module in list(model.named_modules()):
-        if any(True for _ in module.parameters(recurse=False)):
-            yield name, module
-
-
-def _replacement(
-    module: nn.Module, tensors: dict[str, Tensor], weights: WeightKind, dtype: torch.dtype, device: torch.device
-) -> nn.Module:
-    """The module with these weights: itself, or what stands in for it where they are packed."""
-    if device.type == "cpu" and weights in ("fp16", "int8"):
-        if type(module) is nn.Linear:
-            packed = Fp16Linear if weights == "fp16" else Int8Linear
-            return packed(tensors["weight"], tensors.get("bias"))
-        if isinstance(module, nn.Embedding):
-            return HalfEmbedding(tensors["weight"], module)
-    for name, tensor in tensors.items():
-        setattr(module, name, nn.Parameter(tensor.to(device, dtype, copy=True), requires_grad=False))
-    return module

@@ -31,13 +31,24 @@ def parse_config(values: dict[str, Any]) -> Any:
     if values.get("quantization_config"):
         raise UnsupportedModel("quantised checkpoints are not supported: use the original weights, or a GGUF file")
     config = model_class(architecture).config_class.from_dict(values)
-    rope = config.rope_parameters.get("rope_type")
-    if rope not in FIXED_ROPE:
-        raise UnsupportedModel(f"rope type {rope!r} is not supported; supported are {', '.join(FIXED_ROPE)}")
+    for rope in _rope_types(config):
+        if rope not in FIXED_ROPE:
+            raise UnsupportedModel(f"rope type {rope!r} is not supported; supported are {', '.join(FIXED_ROPE)}")
     return config
+
+
+def _rope_types(config: Any) -> set[str]:
+    """The kinds of rotary embedding in use: none, one, or one for each type of layer."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    by_layer_type = [value for value in parameters.values() if isinstance(value, dict)]
+    return {str(each.get("rope_type")) for each in by_layer_type or [parameters] if each}
 
 
 def empty_model(config: Any) -> Any:
     """The model on torch's meta device: shapes without memory, parameters and buffers alike."""
     with torch.device("meta"):
-        return model_class(config.architectures[0])(config)
+        model = model_class(config.architectures[0])(config)
+    if model._can_set_experts_implementation():
+        # Adds up each row's own terms in the order of its choices.
+        model.set_experts_implementation("grouped_mm")
+    return model
