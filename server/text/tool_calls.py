@@ -1,0 +1,173 @@
+"""CallParser: finds tool calls in an answer's text as it arrives; tool_forms.py has one for each form models write.
+
+Text goes in as it comes, parts come out as soon as they are certain, the same for every way of cutting the text.
+Nothing is lost: what begins like a call and turns out to be none is content. Only blanks beside a call are dropped,
+since they belong to the markup.
+"""
+
+import secrets
+from collections.abc import Callable, Container
+from enum import Enum
+from typing import ClassVar
+
+from server.text.answer_parts import CallArguments, CallStart, Content, Part, joined
+from server.text.call_reader import CallReader, CallState
+from server.text.held import first_of, held
+
+
+class _Mode(Enum):
+    START = "start"  # nothing but blanks so far
+    CONTENT = "content"
+    OPENED = "opened"  # behind a marker
+    READING = "reading"  # inside a call
+    CLOSED = "closed"  # behind a call, where the form may go on
+
+
+class CallParser:
+    """names: the functions that can be called. most_calls: further ones are left out (parallel_tool_calls: false)."""
+
+    markers: ClassVar[tuple[str, ...]]  # what announces calls
+    markup: ClassVar[tuple[str, ...]]  # those, and what else the form writes that a tokenizer may have as a token
+    bare: ClassVar[bool] = False  # whether an answer may also begin with a call unannounced
+
+    def __init__(self, names: Container[str], most_calls: int | None = None) -> None:
+        self._names = names
+        self._most_calls = most_calls
+        self._mode = _Mode.START if self.bare else _Mode.CONTENT
+        self._text = ""  # not read yet
+        self._raw: list[str] = []  # read since the call's beginning, shown if it turns out to be none
+        self._blanks = ""  # behind the content so far, shown if more content follows
+        self._spoken = False  # whether there was content
+        self._reader: CallReader | None = None
+        self._announced = False  # whether the call being read has been passed on
+        self._parts: list[Part] = []
+        self.calls = 0  # passed on so far
+
+    def feed(self, text: str) -> list[Part]:
+        """What is certain now."""
+        self._text += text
+        self._run(last=False)
+        return self._take()
+
+    def finish(self) -> list[Part]:
+        """The answer has ended."""
+        self._run(last=True)
+        if self._reader is not None:
+            self._reader.finish()
+            self._pass_on(self._reader)
+            if not self._reader.started:
+                self._give_up()
+        self._say("".join(self._raw) + self._text)
+        self._text = ""
+        if not self.calls and self._blanks:
+            self._parts.append(Content(self._blanks))
+        return self._take()
+
+    def _take(self) -> list[Part]:
+        parts, self._parts = joined(self._parts), []
+        return parts
+
+    def _run(self, last: bool) -> None:
+        step: dict[_Mode, Callable[[bool], bool]] = {
+            _Mode.START: self._start,
+            _Mode.CONTENT: self._content,
+            _Mode.OPENED: self._opened,
+            _Mode.READING: lambda _last: self._read(),
+            _Mode.CLOSED: self._closed,
+        }
+        while self._text and step[self._mode](last):
+            pass
+
+    def _start(self, last: bool) -> bool:
+        """Before the first character that is not blank. Each step returns whether to go on with what is left."""
+        start = self._text.lstrip()
+        if start.startswith("{"):
+            self._skip_blanks(raw=True)
+            self._begin(CallReader(self._names, bare=True))
+        elif start:
+            self._mode = _Mode.CONTENT
+        return bool(start)
+
+    def _content(self, last: bool) -> bool:
+        found = first_of(self._text, self.markers)
+        if found is None:
+            certain = len(self._text) - (0 if last else held(self._text, self.markers))
+            self._say(self._text[:certain])
+            self._text = self._text[certain:]
+            return False
+        start, marker = found
+        self._say(self._text[:start])
+        self._text = self._text[start + len(marker) :]
+        self._raw = [marker]
+        self._mode = _Mode.OPENED
+        return True
+
+    def _opened(self, last: bool) -> bool:
+        """Behind a marker: begin a call, give up, or wait for more text (False)."""
+        self._begin(CallReader(self._names))
+        return True
+
+    def _closed(self, last: bool) -> bool:
+        """Behind a call: begin another, go back to content, or wait for more text (False)."""
+        self._mode = _Mode.CONTENT
+        return True
+
+    def _begin(self, reader: CallReader) -> None:
+        self._reader, self._announced = reader, False
+        self._mode = _Mode.READING
+
+    def _read(self) -> bool:
+        reader = self._reader
+        assert reader is not None
+        end = reader.feed(self._text)
+        self._raw.append(self._text[:end])
+        self._text = self._text[end:]
+        self._pass_on(reader)
+        if reader.state is CallState.MALFORMED:
+            self._give_up()
+        elif reader.state is CallState.CLOSED:
+            self._reader = None
+            self._mode = _Mode.CLOSED
+        return bool(self._text)
+
+    def _pass_on(self, reader: CallReader) -> None:
+        if not reader.started:
+            return
+        self._raw.clear()
+        if not self._announced:
+            self._announced = True
+            self.calls += 1
+            if self._counts():
+                self._parts.append(CallStart(self.calls - 1, self._new_id(), str(reader.name)))
+        text = reader.take()
+        if text and self._counts():
+            self._parts.append(CallArguments(self.calls - 1, text))
+
+    def _counts(self) -> bool:
+        return self._most_calls is None or self.calls <= self._most_calls
+
+    def _give_up(self) -> None:
+        """It was no call: its text is content."""
+        self._reader = None
+        self._mode = _Mode.CONTENT
+        raw, self._raw = "".join(self._raw), []
+        self._say(raw)
+
+    def _say(self, text: str) -> None:
+        """Content, but for the blanks at its end, which may turn out to stand beside a call."""
+        text = self._blanks + text
+        body = text.rstrip()
+        self._blanks = text[len(body) :]
+        if body:
+            self._parts.append(Content(body if self._spoken or not self.calls else body.lstrip()))
+            self._spoken = True
+
+    def _skip_blanks(self, raw: bool = False) -> None:
+        start = self._text.lstrip()
+        blanks = self._text[: len(self._text) - len(start)]
+        if raw:
+            self._raw.append(blanks)
+        self._text = start
+
+    def _new_id(self) -> str:
+        return f"call_{secrets.token_hex(12)}"
