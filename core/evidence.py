@@ -21,6 +21,7 @@ from torch import Tensor
 
 from core.block_evidence import Evidence
 from core.correction_table import MemorySnapshot
+from core.device_copy import to_device
 from core.filters import block_maxima, prunes
 from core.judging import judge
 from core.logprobs import RowLogprobs, pack_logprobs, unpack_logprobs
@@ -96,7 +97,7 @@ def _rows_to_judge(group: RowGroup, tokens: Tensor, memory: MemorySnapshot) -> l
 
 def _judge_block(logits: Tensor, group: RowGroup, indices: list[int]) -> Tensor:
     """`judge` of some rows of a block, float64 [len(indices), 3]."""
-    request, drafts = group.sequence.request, torch.tensor(group.drafts, dtype=torch.int64, device=logits.device)
+    request, drafts = group.sequence.request, to_device(group.drafts, torch.int64, logits.device)
     if not prunes(logits):
         return judge(logits[group.rows][:-1], None, drafts, request)
     judged = []

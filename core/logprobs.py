@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.device_copy import to_device
 from core.filters import block_maxima, leaders, log_mass, prunes
 
 
@@ -33,7 +34,7 @@ def pack_logprobs(rows: Tensor, drafts: Items[int], choices: Tensor, num_top: in
     # Row by row on the CPU: a scratch table as large as the logits would cost more in page faults.
     mass = torch.stack([log_mass(row) for row in rows]) if prunes(rows) else log_mass(rows)
     mass = mass.double().unsqueeze(1)
-    padded = torch.tensor([*drafts, *[vocab] * (len(rows) - len(drafts))], dtype=torch.int64, device=rows.device)
+    padded = to_device([*drafts, *[vocab] * (len(rows) - len(drafts))], torch.int64, rows.device)
     asked = torch.stack([padded.clamp(max=vocab - 1), choices], 1)
     columns = [rows.gather(1, asked).double() - best - mass]
     columns[0][:, 0].masked_fill_(padded >= vocab, torch.nan)

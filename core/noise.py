@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.device_copy import to_device
 from core.sampling_params import SamplingParams
 
 BLOCK = 64
@@ -97,7 +98,7 @@ class RaceNoise:
         """Draw the first `count` blocks of each race."""
         names = [race_key(params, position) for params, position in races]
         pairs = [[_signed(name), _signed(mix(name ^ _BLOCK_DOMAIN))] for name in names]
-        keys, block_keys = torch.tensor(pairs, dtype=torch.int64, device=device).unsqueeze(-1).unbind(1)
+        keys, block_keys = to_device(pairs, torch.int64, device).unsqueeze(-1).unbind(1)
         blocks = torch.arange(count, device=device)
         bits = _hash(block_keys, blocks)
         minimum = _exponential(bits).div_(BLOCK)
@@ -131,15 +132,19 @@ class RaceNoise:
 
 
 class NoiseCache:
-    """Lives for one round: a position's block noise is drawn once for draft and target, wherever asked first."""
+    """Lives for one round: a position's block noise is drawn once for draft and target, wherever asked first.
+
+    Models on two devices each draw their own, so that a row's noise never depends, to the last bit of a
+    logarithm, on whether somebody drafted.
+    """
 
     def __init__(self) -> None:
-        self._drawn: dict[tuple[int, int, int], RaceNoise] = {}
+        self._drawn: dict[tuple[torch.device, int, int, int], RaceNoise] = {}
 
     def draw(self, races: Sequence[Race], vocab: int, device: torch.device) -> RaceNoise:
         """The noise of n >= 1 races over token ids below vocab, in order; the missing ones in one go."""
         count = -(-vocab // BLOCK)
-        names = [(params.seed, params.choice_index, position) for params, position in races]
+        names = [(device, params.seed, params.choice_index, position) for params, position in races]
         missing = [index for index, name in enumerate(names) if not self._covers(name, count)]
         if missing:
             fresh = RaceNoise.draw([races[index] for index in missing], count, device)
@@ -148,5 +153,5 @@ class NoiseCache:
                 return fresh
         return RaceNoise.joined([self._drawn[name].narrowed(count) for name in names])
 
-    def _covers(self, name: tuple[int, int, int], count: int) -> bool:
+    def _covers(self, name: tuple[torch.device, int, int, int], count: int) -> bool:
         return name in self._drawn and self._drawn[name].minimum.shape[1] >= count

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.device_copy import to_device
 from core.sequence import Sequence
 
 _FLOAT32_MAX = torch.finfo(torch.float32).max
@@ -79,7 +80,7 @@ def edit_logits(logits: Tensor, group: RowGroup) -> None:
     masked = masked_rows(group)
     if masked:
         ends = [token for token in group.sequence.request.end_token_ids if token < logits.shape[1]]
-        rows[:masked].index_fill_(1, torch.tensor(ends, dtype=torch.int64, device=logits.device), -torch.inf)
+        rows[:masked].index_fill_(1, to_device(ends, torch.int64, logits.device), -torch.inf)
 
 
 def _penalise(rows: Tensor, group: RowGroup) -> None:
@@ -101,7 +102,7 @@ def _penalise(rows: Tensor, group: RowGroup) -> None:
         if len(ids) and int(ids.max()) >= rows.shape[1]:
             known = ids < rows.shape[1]
             ids, counts, seen = ids[known], counts[..., known], seen[..., known]
-        ids, counts, seen = ids.to(rows.device), counts.to(rows.device), seen.to(rows.device)
+        ids, counts, seen = (column.to(rows.device, non_blocking=True) for column in (ids, counts, seen))
         values = rows.index_select(1, ids).double()
         scaled = torch.where(values > 0, values / sampling.repetition_penalty, values * sampling.repetition_penalty)
         values = torch.where(seen, scaled, values)
@@ -126,8 +127,8 @@ def _draft_columns(group: RowGroup) -> tuple[Tensor, Tensor, Tensor]:
 
 def _add_bias(rows: Tensor, group: RowGroup) -> None:
     bias = {t: b for t, b in group.sequence.request.sampling.logit_bias.items() if t < rows.shape[1]}
-    ids = torch.tensor(list(bias), dtype=torch.int64, device=rows.device)
-    added = torch.tensor(list(bias.values()), dtype=torch.float64, device=rows.device)
+    ids = to_device(list(bias), torch.int64, rows.device)
+    added = to_device(list(bias.values()), torch.float64, rows.device)
     rows.index_copy_(1, ids, _rounded(rows.index_select(1, ids).double() + added))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from core.device_copy import to_device
 from core.filters import block_columns, scale, survivors
 from core.noise import NoiseCache, Race
 
@@ -52,7 +53,7 @@ def race_everything(logits: Tensor, rows: Tensor, races: Sequence[Race], noise: 
     vocab, device = logits.shape[1], logits.device
     lines = torch.arange(len(races), device=device)
     noises = noise.draw(races, vocab, device)
-    temperatures = torch.tensor([params.temperature for params, _ in races], dtype=torch.float64, device=device)
+    temperatures = to_device([params.temperature for params, _ in races], torch.float64, device)
     values = logits[rows]
     scores = scale(values, values.amax(-1, keepdim=True).double(), temperatures.unsqueeze(1))
     ids = torch.arange(vocab, device=device).unsqueeze(0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.device_copy import to_device
 from core.filters import argmax, block_maxima, prunes
 from core.noise import NoiseCache
 from core.penalties import RowGroup, edit_logits
@@ -60,7 +61,7 @@ def _race(logits: Tensor, maxima: Tensor | None, groups: list[RowGroup], tokens:
     noise.draw([race for _, race in entries], logits.shape[1], logits.device)  # in one go, for all that follows
     free = [(row, race) for row, race in entries if not race[0].has_filters]
     if free:
-        rows = torch.tensor([row for row, _ in free], device=logits.device)
+        rows = to_device([row for row, _ in free], torch.int64, logits.device)
         races = [race for _, race in free]
         if maxima is None:
             tokens[rows] = race_everything(logits, rows, races, noise)

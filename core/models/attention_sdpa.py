@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from core.device_copy import to_device
 from core.layout import RaggedLayout, Segment
 
 # Up to so many rows the query heads that share a key head are folded into the rows, which reads keys once
@@ -79,7 +80,7 @@ class SdpaAttention:
         if blocks == tuple(range(blocks[0], blocks[0] + len(blocks))):
             shift = blocks[0] * size - offset
             return _Read(None, slice(begin + shift, end + shift), mask)
-        ids = torch.tensor(blocks, dtype=torch.long, device=self.device)
+        ids = to_device(blocks, torch.int64, self.device)
         return _Read(ids, slice(begin - offset, end - offset), mask)
 
 
