@@ -12,7 +12,7 @@ from core.models.special_tokens import read_json
 # Rotary embeddings whose frequencies are fixed when the model is made. "dynamic" and "longrope" choose them
 # anew in each forward by the highest position in it (transformers' dynamic_rope_update), so in a flat batch
 # a long neighbour would turn everybody's keys.
-FIXED_ROPE = ("default", "linear", "llama3", "yarn")
+FIXED_ROPE = ("default", "linear", "llama3", "yarn", "ntk_alpha")
 
 
 def read_config(folder: Path) -> Any:
@@ -31,17 +31,38 @@ def parse_config(values: dict[str, Any]) -> Any:
     if values.get("quantization_config"):
         raise UnsupportedModel("quantised checkpoints are not supported: use the original weights, or a GGUF file")
     config = model_class(architecture).config_class.from_dict(values)
+    _check_layers(config, architecture)
     for rope in _rope_types(config):
         if rope not in FIXED_ROPE:
             raise UnsupportedModel(f"rope type {rope!r} is not supported; supported are {', '.join(FIXED_ROPE)}")
     return config
 
 
+def _check_layers(config: Any, architecture: str) -> None:
+    """Layers we would run wrongly: of a kind or a shape of their own, or with a window that is no argument of the
+    attention call but lives in a mask we do not use."""
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if strange := kinds - {"full_attention", "sliding_attention"}:
+        raise UnsupportedModel(f"{architecture} with layers of type {', '.join(sorted(strange))} is not supported")
+    if config.is_heterogeneous:
+        raise UnsupportedModel("layers that differ in their shapes are not supported")
+    windowed = "sliding_attention" in kinds if kinds else getattr(config, "sliding_window", None) is not None
+    if windowed and not SUPPORTED[architecture].window:
+        raise UnsupportedModel(f"{architecture} with a sliding window is not supported")
+
+
 def _rope_types(config: Any) -> set[str]:
     """The kinds of rotary embedding in use: none, one, or one for each type of layer."""
     parameters = getattr(config, "rope_parameters", None) or {}
     by_layer_type = [value for value in parameters.values() if isinstance(value, dict)]
-    return {str(each.get("rope_type")) for each in by_layer_type or [parameters] if each}
+    return {_rope_type(each, config.model_type) for each in by_layer_type or [parameters] if each}
+
+
+def _rope_type(parameters: dict[str, Any], model_type: str) -> str:
+    kind = str(parameters.get("rope_type"))
+    # Hunyuan's configs say "dynamic", but with an alpha its frequencies are fixed by that.
+    fixed = kind == "dynamic" and model_type == "hunyuan_v1_dense" and parameters.get("alpha")
+    return "ntk_alpha" if fixed else kind
 
 
 def empty_model(config: Any) -> Any:

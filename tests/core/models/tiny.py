@@ -5,17 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedModel
+
+from core.models.architectures import model_class
+from tests.core.models.families import FAMILIES
+
+__all__ = ["FAMILIES", "SHAPE", "edit_json", "make_model", "save_model"]
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 199,
@@ -26,45 +21,28 @@ SHAPE: dict[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 256,
     "initializer_range": 0.2,
-}
-FAMILIES: dict[str, tuple[type, type, dict[str, Any]]] = {
-    "llama": (LlamaConfig, LlamaForCausalLM, {}),
-    "llama3-rope": (
-        LlamaConfig,
-        LlamaForCausalLM,
-        {
-            "rope_scaling": {
-                "rope_type": "llama3",
-                "factor": 8.0,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 64,
-            },
-            "rope_theta": 10000.0,
-        },
-    ),
-    "llama-bias": (LlamaConfig, LlamaForCausalLM, {"attention_bias": True, "mlp_bias": True}),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {"tie_word_embeddings": True}),
-    "qwen2-window": (
-        Qwen2Config,
-        Qwen2ForCausalLM,
-        {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1},
-    ),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 32}),
-    "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
-    "mistral-window": (MistralConfig, MistralForCausalLM, {"sliding_window": 5}),
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
 }
 
 
 def make_model(family: str, **overrides: Any) -> PreTrainedModel:
-    """A random model of this family in float32; biases are random too, so that losing one shows."""
-    config_class, model_class, extra = FAMILIES[family]
+    """A random model of this family in float32, with transformers' own attention in its plainest form.
+
+    Biases, norms and experts are random too, so that losing one shows.
+    """
+    architecture, extra = FAMILIES[family]
+    cls = model_class(architecture)
     torch.manual_seed(7)
-    model = model_class(config_class(**{**SHAPE, **extra, **overrides})).eval()
+    model: PreTrainedModel = cls(cls.config_class(**{**SHAPE, **extra, **overrides})).eval()
+    model.set_attn_implementation("eager")
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias") or "norm" in name:
-                parameter.add_(torch.randn_like(parameter) * 0.3)
+        for tensor in model.state_dict().values():
+            if tensor.dim() < 2:
+                tensor.add_(torch.randn_like(tensor) * 0.3)
+            elif tensor.std() < SHAPE["initializer_range"] / 2:
+                tensor.normal_(0, SHAPE["initializer_range"])  # a matrix the constructor leaves at nothing
     return model
 
 
