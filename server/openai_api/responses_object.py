@@ -56,7 +56,7 @@ class ResponseObject:
 
     def _asked(self) -> dict[str, Any]:
         body = self.body
-        asked = {
+        asked: dict[str, Any] = {
             "background": False,
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
