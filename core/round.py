@@ -23,6 +23,8 @@ from core.drafters.prompt_lookup import draft_by_lookup, index_text
 from core.evidence import Evidence, RowLogprobs, VerifyBlock, gather_evidence
 from core.layout import RaggedLayout, Segment
 from core.noise import NoiseCache
+from core.prompt_logprobs import rows_to_score, score_prompt
+from core.provenance import FinishReason
 from core.runtime import Runtime
 from core.sequence import CommittedToken, Sequence, TokenLogprobs
 from core.verifiers.registry import accepted_length, loosen, resolve_block
@@ -33,7 +35,8 @@ class RoundItem:
     """A sequence's share of a round. Its block table must hold target_tokens + num_tokens + num_drafts positions.
 
     num_tokens: known tokens to feed, 1 .. sequence.pending; fewer than pending is a prefill chunk
-    with more to come, which yields no token. num_drafts: at most so many drafts.
+    with more to come, which yields no token, nor does the last one if none is asked for. num_drafts: at
+    most so many drafts.
     """
 
     sequence: Sequence
@@ -42,7 +45,7 @@ class RoundItem:
 
     @property
     def yields(self) -> bool:
-        return self.num_tokens == self.sequence.pending
+        return self.num_tokens == self.sequence.pending and self.sequence.request.max_tokens > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +112,19 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
     logits = runtime.target.forward(layout)
     forwarded = perf_counter()
     blocks = [
-        VerifyBlock(item.sequence, first_row, job.drafts, runtime.memory.snapshot(item.sequence.request.drafter))
-        for item, job, first_row in zip(plan.items, jobs, layout.logit_starts[:-1], strict=True)
+        VerifyBlock(
+            item.sequence,
+            end_row - 1 - len(job.drafts),
+            job.drafts,
+            runtime.memory.snapshot(item.sequence.request.drafter),
+        )
+        for item, job, end_row in zip(plan.items, jobs, layout.logit_starts[1:], strict=True)
         if item.yields
     ]
     evidence = iter(gather_evidence(logits, blocks, runtime.control_ids, noise))
+    for item, first_row in zip(plan.items, layout.logit_starts[:-1], strict=True):
+        if scored := rows_to_score(item.sequence, item.num_tokens):
+            score_prompt(item.sequence, logits[first_row : first_row + len(scored)], scored)
     gathered = perf_counter()
     decoding = [item.sequence for item in plan.items if item.yields and item.sequence.output_len > 0]
     results = tuple(
@@ -163,6 +174,8 @@ def _lay_out(plan: RoundPlan, jobs: list[DraftJob], block_size: int) -> RaggedLa
         sequence, begin = item.sequence, item.sequence.target_tokens
         tokens = sequence.tokens[begin : begin + item.num_tokens] + job.drafts
         num_logits = 1 + len(job.drafts) if item.yields else 0
+        if scored := rows_to_score(sequence, item.num_tokens):
+            num_logits = begin + len(tokens) - scored.start
         segments.append(Segment(tuple(tokens), begin, tuple(sequence.blocks), num_logits))
     return RaggedLayout.build(segments, block_size)
 
@@ -190,6 +203,8 @@ def _commit(item: RoundItem, job: DraftJob, evidence: Evidence, runtime: Runtime
 def _commit_chunk(item: RoundItem, job: DraftJob, runtime: Runtime) -> ItemResult:
     sequence = item.sequence
     runtime.pool.commit_tokens(sequence, sequence.target_tokens + item.num_tokens, job.fed)
+    if not sequence.pending:
+        sequence.finish(FinishReason.LENGTH)  # an answer of no tokens
     return ItemResult(sequence, (), 0, 0)
 
 

@@ -15,9 +15,11 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from core.grammar import Grammar
 from core.ngram_index import NgramIndex
 from core.provenance import FinishReason, Provenance
 from core.sampling_params import SamplingParams
+from core.spans import SpanTracker
 from core.verifiers.params import VerifierParams
 
 
@@ -36,7 +38,8 @@ class GenerationRequest:
     end_token_ids: EOS unless the request ignores it, and its own stop tokens; any of them ends the
     answer and is itself delivered as the last token. drafter: "none", "model", "prompt_lookup" or
     "multilevel". num_draft_tokens: K, at most so many drafts a round. strict_prefix: the first output
-    tokens that are never loosened. max_tokens: output tokens, at least 1.
+    tokens that are never loosened. max_tokens: output tokens; 0 computes the prompt and answers nothing.
+    prompt_logprobs: None for none; otherwise the prompt's own tokens are reported with so many alternatives.
     """
 
     request_id: str
@@ -49,6 +52,7 @@ class GenerationRequest:
     strict_prefix: int = 0
     end_token_ids: frozenset[int] = frozenset()
     priority: int = 0
+    prompt_logprobs: int | None = None
 
 
 # Named tuples rather than dataclasses: one of each is made per token, and these are made three times as fast.
@@ -112,11 +116,21 @@ class Sequence:
     hashes of its leading full blocks that are registered in the prefix cache.
     """
 
-    def __init__(self, request: GenerationRequest, stop: StopCondition | None = None) -> None:
+    def __init__(
+        self,
+        request: GenerationRequest,
+        stop: StopCondition | None = None,
+        *,
+        grammar: Grammar | None = None,
+        spans: SpanTracker | None = None,
+    ) -> None:
         self.request = request
         self.stop = stop
+        self.grammar = grammar  # what the answer must be; None leaves it free
+        self.spans = spans  # where it must not be loosened
         self.state = SequenceState.WAITING
         self.finish_reason: FinishReason | None = None
+        self.failure: str | None = None  # why it ended as CONSTRAINT
         self.tokens: list[int] = list(request.prompt)
         self.prompt_len = len(request.prompt)
         self.highest_token = max(request.prompt, default=0)  # id; which models' embeddings can take the text
@@ -125,6 +139,7 @@ class Sequence:
         self.target_tokens = 0
         self.draft_tokens = 0
         self.counters = Counters()
+        self.prompt_logprobs: list[TokenLogprobs] = []  # of the prompt's tokens from the second on, as far as known
         self.ngrams: NgramIndex | None = None  # built by the first lookup, grows with verified tokens
         # Penalties need counts of what is out and the set of prompt tokens; kept only where asked for.
         self.output_counts: Counter[int] = Counter()
@@ -133,6 +148,14 @@ class Sequence:
         )
         self.prompt_ids = torch.tensor(list(self.prompt_set), dtype=torch.int64)  # the same, for indexing
         self._output_columns: tuple[int, Tensor, Tensor] | None = None
+
+    @property
+    def prompt_rows_owed(self) -> range:
+        """Positions whose rows are still to be computed, cached KV or not, since the request asks what they tell
+        of the prompt (prompt_logprobs.py). They begin at or behind target_tokens."""
+        if self.request.prompt_logprobs is None:
+            return range(0)
+        return range(len(self.prompt_logprobs), self.prompt_len - 1)
 
     @property
     def output_len(self) -> int:
@@ -160,11 +183,19 @@ class Sequence:
         return self._output_columns[1:]
 
     def commit(self, tokens: Iterable[CommittedToken]) -> list[CommittedToken]:
-        """Append verified tokens until one ends the answer; return those delivered."""
+        """Append verified tokens until one ends the answer; return those delivered.
+
+        A token that the grammar forbids was chosen from a row that left no choice; it is not delivered, and
+        the answer ends as CONSTRAINT.
+        """
         delivered: list[CommittedToken] = []
         count_output = self.request.sampling.has_penalties
         for token in tokens:
             token_id = token.token_id
+            if self.grammar is not None and not self.grammar.push(token_id):
+                self.failure = self.grammar.failure
+                self.finish(FinishReason.CONSTRAINT)
+                break
             delivered.append(token)
             self.tokens.append(token_id)
             if token_id > self.highest_token:
@@ -172,6 +203,8 @@ class Sequence:
             if count_output:
                 self.output_counts[token_id] += 1
             self._count(token.provenance)
+            if self.spans is not None:
+                self.spans.push(token_id)
             if self._ends_with(token_id):
                 break
         return delivered
@@ -190,7 +223,8 @@ class Sequence:
         # The stop condition sees every token, also an early one that min_tokens keeps from ending.
         stopped = self.stop is not None and self.stop.push(token_id)
         request, output_len = self.request, len(self.tokens) - self.prompt_len
-        if (stopped or token_id in request.end_token_ids) and output_len >= request.sampling.min_tokens:
+        ended = (stopped or token_id in request.end_token_ids) and output_len >= request.sampling.min_tokens
+        if ended or (self.grammar is not None and self.grammar.finished):
             self.finish(FinishReason.STOP)
         elif output_len >= request.max_tokens:
             self.finish(FinishReason.LENGTH)

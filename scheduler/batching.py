@@ -108,10 +108,10 @@ class Batcher:
         self._prefill_owed = rows < part
         chunk = self.limits.prefill_chunk
         for job in prefilling:
-            piece = share_prefill_rows(job, chunk, rows, self.max_context)
+            piece = share_prefill_rows(job, chunk, rows, self.max_context, self.limits.scored_cost)
             if piece is None:
                 break
-            chunk -= piece.num_tokens
+            chunk -= piece.chunk_cost
             rows -= piece.rows
             shares.append(piece)
         return shares
@@ -183,7 +183,7 @@ class Batcher:
 
     def _admit(self, shares: list[Share], feed: DraftFeed) -> None:
         """Let waiting jobs in, in order, while rows, chunk and blocks last; adds their shares."""
-        chunk = self.limits.prefill_chunk - sum(share.num_tokens for share in shares if share.prefill)
+        chunk = self.limits.prefill_chunk - sum(share.chunk_cost for share in shares if share.prefill)
         rows = self.limits.round_tokens - total_rows(shares)
         while chunk > 0 and rows > 0 and (job := self._admissible()) is not None:
             free_blocks = self.pool.num_free
@@ -194,10 +194,10 @@ class Batcher:
                 return
             self._let_in(job, cached_tokens)
             feed.consider(job)
-            share = share_prefill_rows(job, chunk, rows, self.max_context)
+            share = share_prefill_rows(job, chunk, rows, self.max_context, self.limits.scored_cost)
             if share is None or not self._grow(share):
                 return  # it is in, and takes its rows in the next round
-            chunk -= share.num_tokens
+            chunk -= share.chunk_cost
             rows -= share.rows
             shares.append(share)
 

@@ -22,13 +22,15 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from core.grammar import Grammar
 from core.provenance import FinishReason
 from core.round import RoundResult, run_round
 from core.runtime import Runtime
 from core.sequence import GenerationRequest, Sequence, SequenceState, StopCondition
+from core.spans import SpanTracker
 from scheduler.admission import EngineStopped, QueueFull, WaitingRoom
 from scheduler.batching import Batch, Batcher
-from scheduler.events import TokensEvent
+from scheduler.events import PromptEvent, TokensEvent
 from scheduler.job import Job
 from scheduler.limits import SchedulerLimits
 from scheduler.observer import EngineObserver, GuardedObserver
@@ -92,9 +94,17 @@ class AsyncEngine:
             await asyncio.wait({self._task})
         self._worker.shutdown(wait=False)
 
-    def submit(self, request: GenerationRequest, stop: StopCondition | None = None) -> RequestStream:
+    def submit(
+        self,
+        request: GenerationRequest,
+        stop: StopCondition | None = None,
+        *,
+        grammar: Grammar | None = None,
+        spans: SpanTracker | None = None,
+    ) -> RequestStream:
         """Queue a request; its max_tokens is cut to what the context leaves.
 
+        stop, grammar and spans are stateful and the engine's from now on: fresh ones for every request.
         QueueFull, ContextTooLong or EngineStopped if it is refused, ValueError if it makes no sense.
         """
         if not self._accepting:
@@ -103,7 +113,7 @@ class AsyncEngine:
             raise ValueError(f"request_id {request.request_id!r} is in use")
         request = accept_request(request, self._runtime, self._limits, self.max_context)
         now = time.monotonic()
-        job = Job(Sequence(request, stop), next(self._arrivals), now)
+        job = Job(Sequence(request, stop, grammar=grammar, spans=spans), next(self._arrivals), now)
         # Places of sequences that could run at once are not queueing, though they pass through the room.
         places = self._limits.max_waiting + self._limits.max_running - len(self._batcher.running)
         try:
@@ -182,13 +192,17 @@ class AsyncEngine:
         now = time.monotonic()
         self._totals.count_round(result)
         for job, item in zip(batch.jobs, result.items, strict=True):
+            sequence = job.sequence
+            prompt_done = job.first_token_at is None and (item.tokens or sequence.finished)
+            if prompt_done and sequence.request.prompt_logprobs is not None:
+                job.channel.put(PromptEvent(tuple(sequence.prompt_logprobs)))
             if item.tokens:
                 if job.first_token_at is None:
                     job.first_token_at = now
-                    self._observer.on_first_token(job.sequence.request, now - job.submitted_at)
+                    self._observer.on_first_token(sequence.request, now - job.submitted_at)
                 job.channel.put(TokensEvent(item.tokens))
-            if job.sequence.finish_reason is not None:
-                self._finish(job, job.sequence.finish_reason)
+            if sequence.finish_reason is not None:
+                self._finish(job, sequence.finish_reason, sequence.failure)
         self._observer.on_round(result, self.stats())
 
     def _settle_aborts(self) -> None:

@@ -1,11 +1,12 @@
-"""What a consumer of the engine reads: frozen events, one TokensEvent a round, one FinishedEvent at the end."""
+"""What a consumer of the engine reads: frozen events, one TokensEvent a round, one FinishedEvent at the end, and
+before them a PromptEvent where the request asks what the target makes of its prompt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from core.provenance import FinishReason, Provenance
-from core.sequence import CommittedToken, Counters
+from core.sequence import CommittedToken, Counters, TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,13 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptEvent:
+    """Raw log-probabilities of the prompt's tokens from the second on (nothing comes before the first)."""
+
+    logprobs: tuple[TokenLogprobs, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TokensEvent:
     """The tokens one round delivered, at least one."""
 
@@ -66,7 +74,7 @@ class TokensEvent:
 
 @dataclass(frozen=True, slots=True)
 class FinishedEvent:
-    """The last event of a stream. message: for ERROR, what a client may be told; otherwise None."""
+    """The last event of a stream. message: for ERROR and CONSTRAINT, what a client may be told; otherwise None."""
 
     reason: FinishReason
     message: str | None
@@ -77,4 +85,4 @@ class FinishedEvent:
     timings: Timings
 
 
-Event = TokensEvent | FinishedEvent
+Event = PromptEvent | TokensEvent | FinishedEvent

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, fields
 
+SCORED_ROWS = 256  # at 150,000 tokens' logits a row they take 150 MB
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLimits:
@@ -31,3 +33,9 @@ class SchedulerLimits:
                 f"prefill_chunk ({self.prefill_chunk}) must not exceed round_tokens ({self.round_tokens}): "
                 "a round could never feed so many"
             )
+
+    @property
+    def scored_cost(self) -> int:
+        """What a prompt token whose logits are asked for takes of prefill_chunk, so that a round has at most
+        SCORED_ROWS such rows, and no more than half a chunk."""
+        return max(2, -(-self.prefill_chunk // SCORED_ROWS))

@@ -15,16 +15,22 @@ from scheduler.job import Job
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """What one job gets of a round; becomes a RoundItem. prefill: it feeds prompt or recomputed tokens."""
+    """What one job gets of a round; becomes a RoundItem. prefill: it feeds prompt or recomputed tokens, and each
+    takes token_cost of the round's chunk."""
 
     job: Job
     num_tokens: int
     num_drafts: int
     prefill: bool
+    token_cost: int = 1
 
     @property
     def rows(self) -> int:
         return self.num_tokens + self.num_drafts
+
+    @property
+    def chunk_cost(self) -> int:
+        return self.num_tokens * self.token_cost
 
 
 def is_loose(request: GenerationRequest) -> bool:
@@ -76,15 +82,18 @@ def share_decode_rows(jobs: Iterable[Job], rows: int, max_context: int) -> list[
     return shares
 
 
-def share_prefill_rows(job: Job, chunk: int, rows: int, max_context: int) -> Share | None:
+def share_prefill_rows(job: Job, chunk: int, rows: int, max_context: int, scored_cost: int) -> Share | None:
     """The next chunk of the job's known tokens, at most `chunk` of them, with its drafts in `rows` rows.
+
+    A token whose row of logits is owed counts as scored_cost of them: such rows are as wide as the vocabulary.
 
     A preempted sequence drafts in the round that ends its re-prefill, as it would have drafted then had
     it never been preempted. If a loose block does not fit behind the chunk, or its drafts have to wait,
     one token is held back for a later round.
     """
     pending = job.sequence.pending
-    num_tokens = min(pending, chunk, rows)
+    token_cost = scored_cost if job.sequence.prompt_rows_owed else 1
+    num_tokens = min(pending, -(-chunk // token_cost), rows)
     if num_tokens < 1:
         return None
     num_drafts = 0
@@ -96,7 +105,7 @@ def share_prefill_rows(job: Job, chunk: int, rows: int, max_context: int) -> Sha
                 num_tokens, num_drafts = num_tokens - 1, 0
         elif not fits:
             num_drafts = rows - num_tokens
-    return Share(job, num_tokens, num_drafts, prefill=True) if num_tokens else None
+    return Share(job, num_tokens, num_drafts, prefill=True, token_cost=token_cost) if num_tokens else None
 
 
 def total_rows(shares: Sequence[Share]) -> int:

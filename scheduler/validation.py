@@ -39,8 +39,8 @@ def _check_values(request: GenerationRequest, vocab_size: int) -> None:
         raise ValueError("the prompt must have at least one token")
     if min(request.prompt) < 0 or max(request.prompt) >= vocab_size:
         raise ValueError(f"the prompt's token ids must be within 0 and {vocab_size - 1}")
-    if request.max_tokens < 1:
-        raise ValueError(f"max_tokens must be at least 1, got {request.max_tokens}")
+    if request.max_tokens < 0:
+        raise ValueError(f"max_tokens must not be negative, got {request.max_tokens}")
     if request.strict_prefix < 0:
         raise ValueError(f"strict_prefix must not be negative, got {request.strict_prefix}")
     if abs(request.priority) > PRIORITY_BOUND:

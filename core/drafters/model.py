@@ -15,7 +15,7 @@ target's own processors and noise, so that it agrees with the target as often as
 
 import torch
 
-from core.drafters.base import MODEL_DRAFTERS, DraftJob
+from core.drafters.base import MODEL_DRAFTERS, DraftJob, legal_part
 from core.drafters.prompt_lookup import lookup
 from core.layout import RaggedLayout, Segment
 from core.models.kv_cache import BlockPool
@@ -31,9 +31,11 @@ def drafts_with_model(sequence: Sequence, draft_vocab: int) -> bool:
     draft_vocab: width of the draft's embedding, in ids; 0 without a draft model. Models with the same
     tokens may be padded to different widths (152,064 and 151,936 in Qwen2.5). A text that holds an id
     the draft has no row for cannot be fed to it, and from there on is decoded without drafts: a fact
-    about the sequence's own history, so that a loose answer still depends on nothing else.
+    about the sequence's own history, so that a loose answer still depends on nothing else. The first
+    token is never drafted, so an answer of no more than that is not worth feeding the prompt.
     """
-    return sequence.request.drafter in MODEL_DRAFTERS and sequence.highest_token < draft_vocab
+    request = sequence.request
+    return request.drafter in MODEL_DRAFTERS and request.max_tokens > 1 and sequence.highest_token < draft_vocab
 
 
 def draft_with_model(
@@ -80,7 +82,10 @@ def feed_known(runner: ModelRunner, pool: BlockPool, targets: list[tuple[Sequenc
 def _guess(job: DraftJob, guess_tokens: int, max_ngram: int) -> list[int]:
     # The turn adds one choice of the draft's own behind the guess, so leave room for it.
     room = min(guess_tokens, job.limit - len(job.drafts) - 1)
-    return lookup(job.sequence, job.drafts, room, max_ngram) if room > 0 else []
+    guess = lookup(job.sequence, job.drafts, room, max_ngram) if room > 0 else []
+    grammar = job.sequence.grammar
+    # A forward of the draft model is not worth spending on what the grammar forbids.
+    return guess if grammar is None or not guess else legal_part(grammar, job.drafts, guess)
 
 
 def _choices(

@@ -70,10 +70,12 @@ class BlockPool:
 
     def match_prefix(self, sequence: Sequence) -> int:
         """Give a sequence without blocks the longest run of registered blocks that begins its tokens, and
-        return how many tokens that is. At least one token is always left to compute."""
+        return how many tokens that is. At least one token is always left to compute, and every row owed to the
+        prompt's log-probabilities."""
         if sequence.blocks:
             raise ValueError("the sequence holds blocks already")
-        longest = (len(sequence.tokens) - 1) // self.block_size
+        owed = sequence.prompt_rows_owed
+        longest = (owed.start if owed else len(sequence.tokens) - 1) // self.block_size
         for block_hash in islice(self._chain(sequence.tokens, b"", 0), longest):
             block = self._block_of.get(block_hash)
             if block is None:

@@ -50,7 +50,7 @@ async def test_what_can_never_fit_is_refused() -> None:
     [
         ({"prompt": ()}, "at least one token"),
         ({"prompt": (5, 199)}, "within 0 and 198"),
-        ({"max_tokens": 0}, "max_tokens must be at least 1"),
+        ({"max_tokens": -1}, "max_tokens must not be negative"),
         ({"request_id": ""}, "request_id must not be empty"),
         ({"strict_prefix": -1}, "strict_prefix"),
         ({"priority": 10**400}, "priority"),

@@ -79,5 +79,5 @@ def test_no_drafts_before_the_first_token_nor_without_a_drafter() -> None:
     ],
 )
 def test_reprefill_chunks(verifier: str, pending: int, chunk: int, rows: int, expected: tuple[int, int] | None) -> None:
-    share = share_prefill_rows(resumed(verifier, 6, pending), chunk, rows, 1000)
+    share = share_prefill_rows(resumed(verifier, 6, pending), chunk, rows, 1000, 2)
     assert (None if share is None else (share.num_tokens, share.num_drafts)) == expected
