@@ -85,7 +85,7 @@ def _rows_to_judge(group: RowGroup, tokens: Tensor, memory: MemorySnapshot) -> l
     """Indices into the block's drafts."""
     params, drafts = group.sequence.request.verifier, group.drafts
     may_loosen = VERIFIERS[params.type].may_loosen
-    if may_loosen is None:
+    if may_loosen is None or group.sequence.grammar is not None:  # what a grammar rules is protected throughout
         return []
     if not prunes(tokens):
         return list(range(len(drafts)))
@@ -126,12 +126,15 @@ def _assemble(
     native = [d == c for d, c in zip(draft, choice, strict=False)]
     entropy, gap, protected = [math.nan] * len(draft), [math.nan] * len(draft), [True] * len(draft)
     untouchable = request.end_token_ids | control_ids
+    spans = group.sequence.spans
+    in_span = spans.protected(draft, choice) if spans is not None and facts else [False] * len(draft)
     for index, (row_entropy, row_gap, survives) in facts.items():
         if native[index]:
             continue
         entropy[index], gap[index] = row_entropy, row_gap
         protected[index] = (
-            draft[index] in untouchable
+            in_span[index]
+            or draft[index] in untouchable
             or choice[index] in untouchable
             or not row_gap > -math.inf  # masked; NaN from a broken row is no licence either
             or not survives

@@ -54,20 +54,22 @@ class RowGroup:
         return range(first, first + self.count)
 
 
-def masked_rows(group: RowGroup) -> int:
+def barred_rows(group: RowGroup) -> int:
     """How many of the group's leading rows come before min_tokens are out, and so may not end the answer."""
     out = group.sequence.output_len + group.offset
     return max(0, min(group.count, group.sequence.request.sampling.min_tokens - out))
 
 
 def edits(group: RowGroup) -> bool:
-    """Whether `edit_logits` changes anything in the group's rows."""
+    """Whether `edit_logits` or a grammar changes anything in the group's rows."""
     sampling = group.sequence.request.sampling
-    return sampling.has_penalties or bool(sampling.logit_bias) or masked_rows(group) > 0
+    if sampling.has_penalties or sampling.logit_bias or group.sequence.grammar is not None:
+        return True
+    return barred_rows(group) > 0
 
 
 def edit_logits(logits: Tensor, group: RowGroup) -> None:
-    """Apply the group's penalties, bias and masks in place to its rows of logits, float32 [R, V].
+    """Apply the group's penalties, bias and min_tokens in place to its rows of logits, float32 [R, V].
 
     Token ids beyond the row's vocabulary (a draft's may be smaller) are ignored.
     """
@@ -77,8 +79,8 @@ def edit_logits(logits: Tensor, group: RowGroup) -> None:
         _penalise(rows, group)
     if sampling.logit_bias:
         _add_bias(rows, group)
-    masked = masked_rows(group)
-    if masked:
+    masked = barred_rows(group)
+    if masked and group.sequence.grammar is None:  # a grammar bars them itself, unless nothing else is left
         ends = [token for token in group.sequence.request.end_token_ids if token < logits.shape[1]]
         rows[:masked].index_fill_(1, to_device(ends, torch.int64, logits.device), -torch.inf)
 

@@ -23,5 +23,6 @@ _LOOSENED = frozenset({Provenance.DEFERRED, Provenance.CALIBRATED, Provenance.LE
 class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"
+    CONSTRAINT = "constraint"  # its grammar could not be followed any further
     ABORT = "abort"
     ERROR = "error"

@@ -1,6 +1,6 @@
 """Choosing tokens: one rule for every row, on the target's logits and on a draft's alike.
 
-`choose` edits the rows (core/penalties.py), then takes the argmax at temperature 0 and otherwise the
+`choose` edits the rows (core/penalties.py, core/masking.py), then takes the argmax at temperature 0 and otherwise the
 winner of the exponential race (core/race.py) among the tokens that the filters leave
 (core/filters.py). A row's token is a function of the row, its request and its position, never of the
 rest of the batch: whatever sums over a row does so row by row, and everything else is exact.
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from core.device_copy import to_device
 from core.filters import argmax, block_maxima, prunes
+from core.masking import mask_logits
 from core.noise import NoiseCache
 from core.penalties import RowGroup, edit_logits
 from core.race import race_everything, race_pruned, race_survivors
@@ -40,6 +41,7 @@ def choose(logits: Tensor, groups: Items[RowGroup], noise: NoiseCache) -> Choice
     """
     for group in groups:
         edit_logits(logits, group)
+    mask_logits(logits, groups)
     maxima = block_maxima(logits) if prunes(logits) else None
     sampled = [group for group in groups if not group.sequence.request.sampling.greedy]
     if len(sampled) < len(groups):

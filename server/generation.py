@@ -10,24 +10,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.provenance import FinishReason
-from core.sequence import GenerationRequest
+from core.sequence import GenerationRequest, TokenLogprobs
 from scheduler.admission import ContextTooLong, EngineStopped, QueueFull
-from scheduler.events import Event, FinishedEvent, TokensEvent
+from scheduler.events import Event, FinishedEvent, PromptEvent, TokensEvent
 from scheduler.stream import RequestStream
 from server import report
-from server.answer_text import AnswerText, AnswerToken
+from server.answer_text import AnswerText, AnswerToken, Piece
 from server.errors import ApiError, context_exceeded, internal, invalid, unavailable
 from server.live_model import LiveModel
+from server.text.chat_format import AnswerReading
+from server.text.constraints import Constraint
 from server.text.stop_strings import StopAutomaton, StopStrings
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationPlan:
-    """What to generate, resolved: sequence i is choice i of the answer.
+    """What to generate, resolved: sequences in the order of the prompts, each prompt's candidates together.
 
-    prompt_tokens: of all prompts, each counted once however many choices it has. choices_per_prompt: n.
-    list_tokens: whether deltas list their tokens (for logprobs). warnings: sentences for the report.
-    prompt_param: the request's field that an overlong prompt is blamed on.
+    prompt_tokens: of all prompts, each counted once however many candidates it has. choices_per_prompt: how many of
+    its candidates are answers; all of them, unless the best are to be picked (Generation.best).
+    show_stop: whether a stop string that ends an answer is part of its text. list_tokens: whether deltas list their
+    tokens (for logprobs). warnings: sentences for the report. prompt_param: the request's field that an overlong
+    prompt is blamed on. constraint: what every answer must be; constraint_param: the field that says
+    so. reading: which markup in the answers' text is read by whoever renders them; None for text as it is.
     """
 
     requests: tuple[GenerationRequest, ...]
@@ -37,6 +42,9 @@ class GenerationPlan:
     list_tokens: bool
     warnings: tuple[str, ...]
     prompt_param: str
+    constraint: Constraint | None = None
+    constraint_param: str | None = None
+    reading: AnswerReading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +76,20 @@ class Generation:
         streams: list[RequestStream] = []
         try:
             for request in self._plan.requests:
-                stop = None if self._plan.stops is None else StopStrings(self._plan.stops, self._model.token_bytes)
-                streams.append(self._model.engine.submit(request, stop))
+                streams.append(self._submit_one(request))
         except Exception as error:
             self.close()
             raise self._refusal(error) from error
         return streams
+
+    def _submit_one(self, request: GenerationRequest) -> RequestStream:
+        plan = self._plan
+        return self._model.engine.submit(
+            request,
+            None if plan.stops is None else StopStrings(plan.stops, self._token_bytes),
+            grammar=None if plan.constraint is None else plan.constraint.start(request.end_token_ids),
+            spans=None if plan.reading is None else plan.reading.spans(self._model.token_bytes),
+        )
 
     def _refusal(self, error: Exception) -> Exception:
         if isinstance(error, QueueFull):
@@ -129,6 +145,10 @@ class Generation:
         if event.reason is FinishReason.ERROR:
             failure = internal()
             raise ApiError(500, event.message or failure.message, type=failure.type, code="engine_error")
+        if event.reason is FinishReason.CONSTRAINT:
+            # Not a 5xx, which SDKs would retry in vain: it is the constraint that this model cannot follow.
+            message = f"The answer cannot go on under its constraint: {event.message}."
+            raise ApiError(400, message, param=self._plan.constraint_param, code="constraint_failed")
         if event.reason is FinishReason.ABORT:
             raise unavailable("The server is shutting down and could not finish the answer.", retry_after=10)
 

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from scheduler.engine import AsyncEngine
-from server.serving_config import Served
+from server.serving_config import Served, ServingConfig
+from server.text.chat_format import ChatFormat
 from server.text.chat_template import PromptBuilder
+from server.text.constraints import Constraints
 from server.text.token_bytes import TokenBytes
 
 
@@ -17,7 +19,9 @@ class LiveModel:
 
     engine: AsyncEngine
     token_bytes: TokenBytes
+    chat_format: ChatFormat
     prompts: PromptBuilder
+    constraints: Constraints
     eos_token_ids: frozenset[int]
     vocab_size: int
     max_context: int
@@ -35,7 +39,11 @@ class LiveModel:
         return cls(
             engine=served.engine,
             token_bytes=token_bytes,
-            prompts=PromptBuilder(served.tokenizer, token_bytes, served.control_token_ids, max_context),
+            chat_format=chat_format,
+            prompts=PromptBuilder(served.tokenizer, token_bytes, served.control_token_ids, max_context, chat_format),
+            constraints=Constraints.build(
+                served.tokenizer, token_bytes, served.control_token_ids, served.eos_token_ids
+            ),
             eos_token_ids=served.eos_token_ids,
             vocab_size=served.vocab_size,
             max_context=max_context,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from core.grammar import Grammar
 from core.sequence import Sequence
 
 DRAFTERS = ("model", "prompt_lookup", "multilevel")
@@ -29,12 +30,21 @@ class DraftJob:
         self.fed = self.sequence.draft_tokens
 
     def extend(self, tokens: list[int]) -> bool:
-        """Take proposed tokens up to the limit or the first end token; True while more are wanted."""
-        ends = self.sequence.request.end_token_ids
-        for token in tokens:
+        """Take proposed tokens up to the limit, the first end token or the first that the sequence's grammar
+        forbids; True while more are wanted."""
+        ends, grammar = self.sequence.request.end_token_ids, self.sequence.grammar
+        legal = tokens if grammar is None else legal_part(grammar, self.drafts, tokens)
+        for token in legal:
             if len(self.drafts) == self.limit:
                 return False
             self.drafts.append(token)
             if token in ends:
                 return False
+        if len(legal) < len(tokens) or (grammar is not None and grammar.ends_with(self.drafts)):
+            return False
         return len(self.drafts) < self.limit
+
+
+def legal_part(grammar: Grammar, drafts: list[int], tokens: list[int]) -> list[int]:
+    """The leading tokens that the grammar allows behind the drafts, which it allows all."""
+    return tokens[: grammar.legal(drafts + tokens) - len(drafts)]

@@ -36,7 +36,7 @@ class ControlStrings:
         for index, token in tokenizer.backend_tokenizer.get_added_tokens_decoder().items():
             if token.special or index in control_ids:
                 special.append(token.content)
-            elif _MARKUP.fullmatch(token.content):
+            elif is_markup(token.content):
                 markup.append(token.content)
         return cls(special, markup)
 
@@ -54,6 +54,11 @@ class ControlStrings:
                 self.mark(key, sentinel, outside): self.mark(item, sentinel, outside) for key, item in value.items()
             }
         return value
+
+
+def is_markup(text: str) -> bool:
+    """Whether it looks like a tag: `<tool_call>`, `[INST]`."""
+    return _MARKUP.fullmatch(text) is not None
 
 
 def choose_sentinel(texts: Iterable[str]) -> str:

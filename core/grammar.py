@@ -1,0 +1,186 @@
+"""Grammar: one sequence's place in the language its answer must belong to.
+
+The matcher (llguidance) is built above core from text and handed down; here it speaks of token ids alone.
+Which tokens may follow a block's drafts is found by leading the matcher through them and asking for its
+mask at every place. It is left where it then stands: whoever asks about the same drafts next, be it the
+draft model's next step or the target's rows, finds the masks made, and other drafts roll it back first.
+Only `push`, at commit, moves the sequence's own place, so a rejected draft leaves no trace.
+
+    taken  {"a":     drafts  1 , x     masks after: []  digits     [1]  digits , }     [1 ,]  "
+                                                    [1 , x]  void, since x is illegal
+
+A mask has one bit per token id, in int32 words, and behind the last id one that no model knows, "the
+answer may end here", which becomes the request's own end tokens.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from llguidance import LLExecutor, LLMatcher
+from llguidance.numpy import fill_next_token_bitmask_par
+from numpy.typing import NDArray
+
+Bits = NDArray[np.int32]
+
+_executor = LLExecutor(max(1, min(8, (os.cpu_count() or 1) - 1)))
+
+
+class Grammar:
+    """Stateful, one per sequence. finished: the answer is complete and nothing may follow, or an end token ended
+    it. failure: why the answer cannot go on; None while it can.
+
+    Token ids are the target's. Once its sequence is submitted the worker thread alone may touch it.
+    """
+
+    def __init__(self, start: LLMatcher, accept_id: int, closing: Iterable[int], eos: Iterable[int]) -> None:
+        """start: a matcher before any token; it is copied. accept_id: the bit of "may end here", the last id of the
+        matcher's tokenizer. closing: tokens without text that may end a complete answer. eos: what may end it where
+        nothing can follow and closing is empty, because the request ignores EOS."""
+        self._start = start
+        self._accept_id = accept_id
+        self._closing = frozenset(closing)
+        self._last = self._closing or frozenset(eos)
+        self._closing_bits, self._last_bits = self._pack(self._closing), self._pack(self._last)
+        self._accept_bits = self._pack([accept_id])
+        self._matcher = start.deep_copy()
+        self._taken: list[int] = []
+        # The drafts that the matcher was led through, whether nothing may follow each of them, and the masks of the
+        # places before, between and behind them (the last of which may not have been asked for yet).
+        self._path: list[int] = []
+        self._stops: list[bool] = []
+        self._masks: list[Bits] = []
+        self._error: str | None = None  # of the matcher, which cannot be used any more
+        self.finished = False
+        self.failure: str | None = None
+
+    def push(self, token_id: int) -> bool:
+        """Take the next delivered token. False if the grammar forbids it; `failure` then says why it was chosen."""
+        explore([(self, ())])
+        place = self._masks[0]
+        if _has(place, token_id) and token_id != self._accept_id:
+            if self._path[:1] != [token_id]:
+                self._retreat(0)
+                self._advance(token_id)
+            del self._path[0], self._masks[0]
+            self._taken.append(token_id)
+            self.finished = self._stops.pop(0)
+            return True
+        if self._closes(place, token_id):
+            self.finished = True
+            return True
+        self.failure = self._error or "no token of this model can continue the answer"
+        return False
+
+    def legal(self, drafts: Sequence[int]) -> int:
+        """How many of the drafts may be delivered, one after the other; an end token is the last of them."""
+        explore([(self, drafts)])
+        reached = self._shared(drafts)
+        if reached < len(drafts) and self._closes(self._masks[reached], drafts[reached]):
+            return reached + 1
+        return reached
+
+    def ends_with(self, drafts: Sequence[int]) -> bool:
+        """Whether the answer is complete behind the drafts, all of them explored, and nothing may follow."""
+        return 0 < len(drafts) == self._shared(drafts) and self._stops[len(drafts) - 1]
+
+    def masks(self, drafts: Sequence[int], count: int, barred: int = 0, barred_ids: Iterable[int] = ()) -> Bits:
+        """What may stand at the last `count` of the len(drafts) + 1 places before, between and behind the drafts.
+
+        Returns int32 [count, words], all bits set behind an illegal draft: what is chosen there is never
+        delivered. The tokens of barred_ids are taken out of the leading `barred` rows unless nothing else
+        is left there: an answer that is complete ends, whatever min_tokens says.
+        """
+        explore([(self, drafts)])
+        known = self._masks[len(drafts) + 1 - count : self._shared(drafts) + 1]
+        rows = np.full((count, len(self._accept_bits)), -1, dtype=np.int32)
+        if known:
+            legal = np.stack(known, out=rows[: len(known)])
+            accepts = (legal & self._accept_bits).any(1)
+            legal &= ~self._accept_bits
+            legal[accepts] |= self._closing_bits
+            if barred:
+                spared = legal[:barred] & ~self._pack(barred_ids)
+                legal[:barred] = np.where(spared.any(1, keepdims=True), spared, legal[:barred])
+            legal[accepts & ~legal.any(1)] = self._last_bits
+        return rows
+
+    def _pack(self, token_ids: Iterable[int]) -> Bits:
+        """A mask of the given tokens; ids beyond the grammar's vocabulary are left out."""
+        flags = np.zeros((self._accept_id // 32 + 1) * 32, dtype=bool)
+        flags[[token for token in token_ids if token <= self._accept_id]] = True
+        return np.packbits(flags, bitorder="little").view(np.int32)
+
+    def _closes(self, place: Bits, token_id: int) -> bool:
+        """Whether it is an end token that may stand at the place of that mask."""
+        if not _has(place, self._accept_id):
+            return False
+        return token_id in self._closing or (token_id in self._last and not (place & ~self._accept_bits).any())
+
+    def _shared(self, drafts: Sequence[int]) -> int:
+        """How many of the leading drafts the matcher was led through."""
+        for index, (draft, token) in enumerate(zip(drafts, self._path, strict=False)):
+            if draft != token:
+                return index
+        return min(len(drafts), len(self._path))
+
+    def _retreat(self, depth: int) -> None:
+        """Roll the matcher back to the place behind the first `depth` drafts of its path."""
+        if self._error is None and not self._matcher.rollback(len(self._path) - depth):
+            self._error = self._matcher.get_error()
+        if self._error is not None:
+            # A matcher that ran into a limit, perhaps behind drafts that were rejected since, never recovers.
+            self._matcher = self._start.deep_copy()
+            self._error = None if self._matcher.consume_tokens(self._taken) else self._matcher.get_error()
+            depth = 0
+        del self._path[depth:], self._stops[depth:], self._masks[depth + 1 :]
+
+    def _advance(self, token_id: int) -> None:
+        if not self._matcher.consume_token(token_id):
+            self._error = self._matcher.get_error()
+        self._path.append(token_id)
+        # Asked before the next mask: making that one may show more, which must not depend on who asked for it.
+        self._stops.append(self._matcher.is_stopped())
+
+    def _turn(self, drafts: Sequence[int]) -> None:
+        """Leave a path that leads elsewhere than through the drafts, but not one that only leads further."""
+        shared = self._shared(drafts)
+        if self._error is not None or shared < min(len(drafts), len(self._path)):
+            self._retreat(shared)
+
+    def _step(self, drafts: Sequence[int]) -> bool:
+        """Lead the matcher through the next draft, if there is one and it is legal."""
+        depth = len(self._path)
+        if depth >= len(drafts) or self._error is not None or not _has(self._masks[depth], drafts[depth]):
+            return False
+        self._advance(drafts[depth])
+        return True
+
+    def _keep(self, mask: Bits) -> None:
+        """Keep the mask of the place where the matcher stands; an empty one if it failed."""
+        if self._matcher.is_error():
+            self._error = self._matcher.get_error()
+            mask[:] = 0
+        self._masks.append(mask)
+
+
+def explore(wants: Iterable[tuple[Grammar, Sequence[int]]]) -> None:
+    """Make the masks of every place before, between and behind each grammar's drafts, up to the first illegal one.
+
+    A batch walks in step, so that its matchers work side by side: a mask takes some 50 us.
+    """
+    walking = list(wants)
+    for grammar, drafts in walking:
+        grammar._turn(drafts)
+    while walking:
+        lacking = [grammar for grammar, _ in walking if len(grammar._masks) == len(grammar._path)]
+        if lacking:
+            rows = np.zeros((len(lacking), len(lacking[0]._accept_bits)), dtype=np.int32)
+            fill_next_token_bitmask_par(_executor, [(g._matcher, row) for row, g in enumerate(lacking)], rows)
+            for grammar, mask in zip(lacking, rows, strict=True):
+                grammar._keep(mask)
+        walking = [(grammar, drafts) for grammar, drafts in walking if grammar._step(drafts)]
+
+
+def _has(mask: Bits, token_id: int) -> bool:
+    return token_id < 32 * len(mask) and bool(mask[token_id // 32] >> (token_id % 32) & 1)

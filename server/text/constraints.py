@@ -1,0 +1,140 @@
+"""Constraints: from a JSON schema, a regular expression, choices or a Lark grammar to what core can follow.
+
+llguidance compiles them against the model's own tokens. Its tokenizer is built from the same table that text is
+decoded with, so that what a mask allows and what a client reads are one thing. Control tokens and tags such as
+`<tool_call>` are no text: nothing but a grammar that names them (`<tool_call>`, or `<[151657]>` by id) lets them in.
+
+JSON may have a space, or a line break with at most 24 spaces, wherever JSON allows white space, once: a model that
+falls in love with blanks could otherwise fill its whole answer with them.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
+
+from core.grammar import Grammar
+from server.text.control_strings import is_markup
+from server.text.token_bytes import TokenBytes
+
+_JSON_OPTIONS = {"whitespace_pattern": r" |\n {0,24}", "coerce_one_of": False, "lenient": False}
+_CACHED = 64  # compiled constraints
+# A lexer state takes 1 to 2 kB, so this bounds what one answer's grammar may grow to. The other limits are
+# llguidance's own: about 20 ms to compile and 15 ms a mask before a constraint counts as too complex.
+_PARSER_LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
+
+
+class ConstraintError(ValueError):
+    """The constraint cannot be compiled; the message is fit for the client."""
+
+
+class Constraint:
+    """A compiled constraint; immutable, shared by all answers that must obey it."""
+
+    def __init__(
+        self, matcher: LLMatcher, accept_id: int, eos_token_ids: frozenset[int], is_text: Callable[[int], bool]
+    ) -> None:
+        self._matcher = matcher
+        self._accept_id = accept_id
+        self._eos_token_ids = eos_token_ids
+        self._is_text = is_text
+
+    def start(self, end_token_ids: Iterable[int]) -> Grammar:
+        """The beginning of one answer; takes microseconds. end_token_ids: the request's. Those that are text do not
+        count as an end here: behind a complete answer they would spoil it."""
+        closing = [token for token in end_token_ids if not self._is_text(token)]
+        return Grammar(self._matcher, self._accept_id, closing, self._eos_token_ids)
+
+
+class Constraints:
+    """Compiles constraints for one model; safe to use from several threads."""
+
+    def __init__(self, tokenizer: LLTokenizer, eos_token_ids: frozenset[int], is_text: Callable[[int], bool]) -> None:
+        self._tokenizer = tokenizer
+        self._eos_token_ids = eos_token_ids
+        self._is_text = is_text
+        self._compiled = lru_cache(_CACHED)(self._compile)
+
+    @classmethod
+    def build(
+        cls,
+        tokenizer: Any,
+        token_bytes: TokenBytes,
+        control_ids: frozenset[int],
+        eos_token_ids: frozenset[int],
+    ) -> "Constraints":
+        """For the served tokenizer (a transformers fast one); takes half a second for 150,000 tokens."""
+        vocabulary = _Vocabulary(tokenizer.backend_tokenizer, token_bytes, control_ids)
+        llguidance = LLTokenizer(vocabulary)
+        vocabulary.greedy = llguidance.greedy_tokenize
+        return cls(llguidance, eos_token_ids, lambda token_id: bool(token_bytes[token_id]))
+
+    def json_schema(self, schema: dict[str, Any]) -> Constraint:
+        """What the schema describes. ConstraintError for keywords that llguidance cannot enforce."""
+        return self._compiled(LLMatcher.grammar_from_json_schema(schema, overrides=_JSON_OPTIONS))
+
+    def json_object(self) -> Constraint:
+        """Any JSON object."""
+        return self.json_schema({"type": "object"})
+
+    def regex(self, pattern: str) -> Constraint:
+        """A whole answer that matches, in the syntax of Rust's regex crate without look-around."""
+        return self._compiled(LLMatcher.grammar_from_regex(pattern))
+
+    def choice(self, choices: Sequence[str]) -> Constraint:
+        """One of the strings; none of them empty."""
+        return self._compiled("start: " + " | ".join(json.dumps(choice) for choice in choices))
+
+    def grammar(self, text: str) -> Constraint:
+        """A context-free grammar: Lark with llguidance's extensions, or GBNF (rules written `name ::= ...`)."""
+        try:
+            return self._compiled(grammar_from("grammar", text))
+        except (ValueError, RecursionError, IndexError) as error:
+            raise ConstraintError(str(error)) from error
+
+    def lark(self, text: str) -> Constraint:
+        """A grammar in Lark as llguidance reads it; `%json {...}` embeds a schema, `<name>` or `<[id]>` one token."""
+        return self._compiled(text)
+
+    def _compile(self, grammar: str) -> Constraint:
+        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=_PARSER_LIMITS)
+        if matcher.is_error():
+            raise ConstraintError(matcher.get_error())
+        return Constraint(matcher, self._tokenizer.eos_token, self._eos_token_ids, self._is_text)
+
+
+class _Vocabulary:
+    """The served tokenizer as llguidance wants it: the bytes of every id, which ids are no text, and how text is
+    tokenised. One id more than the model has says "may end here"."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, backend: Any, token_bytes: TokenBytes, control_ids: frozenset[int]) -> None:
+        self._backend = backend
+        self._bytes = token_bytes
+        self.tokens = [token_bytes[index] for index in range(len(token_bytes))]
+        special = set(control_ids)
+        for index, token in backend.get_added_tokens_decoder().items():
+            if index < len(self.tokens) and (index in control_ids or token.special or is_markup(token.content)):
+                special.add(index)
+                self.tokens[index] = token.content.encode()
+        self.eos_token_id = len(self.tokens)
+        self.tokens.append(b"<|accept|>")
+        self.special_token_ids = [*special, self.eos_token_id]
+        self._special = frozenset(special)
+        self.greedy: Callable[[str], list[int]] = lambda text: []
+
+    def __call__(self, text: str) -> list[int]:
+        """Where a constraint leaves no choice, llguidance wants the tokens that the model itself would expect."""
+        for prefix in ("", "\x02"):  # a tokenizer that puts a space before every text does so before the prefix
+            ids: list[int] = self._backend.encode(prefix + text, add_special_tokens=False).ids
+            spelled, tail = b"", len(ids)
+            while tail and len(spelled) < len(text.encode()):
+                tail -= 1
+                spelled = self._bytes[ids[tail]] + spelled
+            if spelled == text.encode() and self._special.isdisjoint(ids[tail:]) and (prefix or tail == 0):
+                return ids[tail:]
+        return self.greedy(text)
