@@ -74,7 +74,7 @@ class Int8Linear(nn.Module):
 class HalfEmbedding(nn.Module):
     """A float16 table whose rows are cast to float32 when looked up; ids [...] -> [..., dim].
 
-    lookup: the embedding it stands in for, on the meta device. If that does more than look up (Gemma scales
+    lookup: the embedding it stands in for; it loses its own table. If that does more than look up (Gemma scales
     its rows), its own forward runs over a table of just the rows asked for.
     """
 
@@ -85,6 +85,7 @@ class HalfEmbedding(nn.Module):
         self.register_buffer("weight", weight.to(torch.float16, copy=True), persistent=False)
         self._lookup = None if lookup is None or type(lookup) is nn.Embedding else lookup
         if self._lookup is not None:
+            self._lookup.weight = nn.Parameter(torch.empty(0, weight.shape[1]), requires_grad=False)
             self._lookup.padding_idx = None  # means something to gradients alone, but is checked against the table
 
     def forward(self, ids: Tensor) -> Tensor:
