@@ -37,12 +37,16 @@ class Piece:
 
 
 class AnswerText:
-    """Fed with every delivered token of one sequence, in order. keep_tokens: whether pieces list tokens."""
+    """Fed with every delivered token of one sequence, in order. keep_tokens: whether pieces list tokens. show_stop:
+    whether the stop string that ends the answer is shown, so that the text is cut behind it."""
 
-    def __init__(self, token_bytes: TokenBytes, stops: StopAutomaton | None, keep_tokens: bool) -> None:
+    def __init__(
+        self, token_bytes: TokenBytes, stops: StopAutomaton | None, keep_tokens: bool, show_stop: bool = False
+    ) -> None:
         self._token_bytes = token_bytes
         self._cursor = StopCursor(stops) if stops is not None else None
         self._keep_tokens = keep_tokens
+        self._show_stop = show_stop
         self._held = bytearray()  # behind the first gate
         self._seen = 0  # bytes of all tokens
         self._shown = Detokenizer()
@@ -64,11 +68,11 @@ class AnswerText:
         return self._release(self._safe())
 
     def finish(self, reason: FinishReason) -> Piece:
-        """The rest. Text is cut where a stop string begins if that is what ended the answer; its tokens stay
-        listed, as they were generated."""
+        """The rest. Text is cut where a stop string begins (or ends, if it is shown) if that is what ended the
+        answer; its tokens stay listed, as they were generated."""
         match = self._cursor.match if self._cursor is not None else None
         cut = match is not None and reason is FinishReason.STOP
-        text = self._take(match[0] if match is not None and cut else self._seen)
+        text = self._take(match[self._show_stop] if match is not None and cut else self._seen)
         text += self._shown.close(more_follows=cut)
         tokens = tuple(token for _, token in self._waiting)
         self._waiting.clear()
@@ -78,8 +82,9 @@ class AnswerText:
         """How far, in bytes, the answer is certain to be shown."""
         if self._cursor is None:
             return self._seen
-        safe = self._seen - self._cursor.held
-        return safe if self._cursor.match is None else min(safe, self._cursor.match[0])
+        match = self._cursor.match
+        safe = self._seen if self._show_stop else self._seen - self._cursor.held
+        return safe if match is None else min(safe, match[self._show_stop])
 
     def _take(self, end: int) -> str:
         """Let the first gate open up to byte `end` of the answer."""

@@ -37,8 +37,10 @@ class GenerationPlan:
 
     requests: tuple[GenerationRequest, ...]
     prompt_tokens: int
+    candidates_per_prompt: int
     choices_per_prompt: int
     stops: StopAutomaton | None
+    show_stop: bool
     list_tokens: bool
     warnings: tuple[str, ...]
     prompt_param: str
@@ -49,12 +51,14 @@ class GenerationPlan:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """News about one choice. finish_reason: "stop" or "length" in its last delta, else None."""
+    """News about one sequence. finish_reason: "stop" or "length" in its last delta, else None. prompt: in its first
+    one, if asked for, the log-probabilities of its prompt's tokens from the second on."""
 
     index: int
     text: str
     tokens: tuple[AnswerToken, ...]
     finish_reason: str | None = None
+    prompt: tuple[TokenLogprobs, ...] | None = None
 
 
 class Generation:
@@ -63,9 +67,16 @@ class Generation:
     def __init__(self, plan: GenerationPlan, model: LiveModel) -> None:
         self._plan = plan
         self._model = model
+        # The engine looks for stop strings in the same text that is shown, markup included.
+        self._token_bytes = model.token_bytes
+        if plan.reading is not None:
+            self._token_bytes = model.token_bytes.showing(plan.reading.markup)
         self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
-        self._first: tuple[int, Event] | None = None  # taken by settle(), not yet given out
-        self._answers = [AnswerText(model.token_bytes, plan.stops, plan.list_tokens) for _ in plan.requests]
+        self._ahead: tuple[int, Event] | None = None  # taken from the queue, not yet given out
+        self._answers = [
+            AnswerText(self._token_bytes, plan.stops, plan.list_tokens, plan.show_stop) for _ in plan.requests
+        ]
+        self._logprob_sums = [0.0] * len(plan.requests)
         self._finished: dict[int, FinishedEvent] = {}
         self._pumps: list[asyncio.Task[None]] = []
         self.completion_tokens = 0
@@ -112,32 +123,52 @@ class Generation:
         a plain HTTP error. ApiError if the first event is a failure."""
         try:
             async with asyncio.timeout(patience):
-                self._first = await self._events.get()
+                self._ahead = await self._events.get()
         except TimeoutError:
             return
-        self._raise_failure(self._first[1])
+        self._raise_failure(self._ahead[1])
 
     async def _next(self) -> tuple[int, Event]:
-        first, self._first = self._first, None
-        return first if first is not None else await self._events.get()
+        ahead, self._ahead = self._ahead, None
+        return ahead if ahead is not None else await self._events.get()
+
+    def _end_behind(self, index: int) -> FinishedEvent | None:
+        """The good end of the sequence whose tokens have just been taken, if they were its last ones: the engine
+        publishes both together, and so they can be told in one."""
+        if self._ahead is None and not self._events.empty():
+            self._ahead = self._events.get_nowait()
+        match self._ahead:
+            case (ended, FinishedEvent(reason=FinishReason.STOP | FinishReason.LENGTH) as event) if ended == index:
+                self._ahead = None
+                return event
+        return None
 
     async def deltas(self) -> AsyncIterator[Delta]:
-        """Every choice's deltas as they happen, the last of each with a finish reason. ApiError if one fails."""
+        """Every sequence's deltas as they happen, the last of each with a finish reason. ApiError if one fails."""
         try:
             while not self.finished:
                 index, event = await self._next()
                 self._raise_failure(event)
-                if isinstance(event, TokensEvent):
+                if isinstance(event, PromptEvent):
+                    yield Delta(index, "", (), prompt=event.logprobs)
+                elif isinstance(event, TokensEvent):
                     self.completion_tokens += len(event.tokens)
+                    self._logprob_sums[index] += sum(token.logprobs.logprob for token in event.tokens if token.logprobs)
                     piece = self._answers[index].push(event.tokens)
-                    if piece.text or piece.tokens:
+                    if (end := self._end_behind(index)) is not None:
+                        yield self._finish(index, end, piece)
+                    elif piece.text or piece.tokens:
                         yield Delta(index, piece.text, piece.tokens)
                 else:
-                    self._finished[index] = event
-                    piece = self._answers[index].finish(event.reason)
-                    yield Delta(index, piece.text, piece.tokens, event.reason.value)
+                    yield self._finish(index, event, Piece("", ()))
         finally:
             self.close()
+
+    def _finish(self, index: int, event: FinishedEvent, piece: Piece) -> Delta:
+        """The last delta of a sequence; piece: what its last tokens have just let out."""
+        self._finished[index] = event
+        rest = self._answers[index].finish(event.reason)
+        return Delta(index, piece.text + rest.text, piece.tokens + rest.tokens, event.reason.value)
 
     def _raise_failure(self, event: Event) -> None:
         if not isinstance(event, FinishedEvent):
@@ -161,15 +192,37 @@ class Generation:
                 self._model.engine.abort(request.request_id)
 
     @property
+    def plan(self) -> GenerationPlan:
+        return self._plan
+
+    def prompt(self, index: int) -> tuple[int, ...]:
+        """Token ids of a sequence's prompt."""
+        return self._plan.requests[index].prompt
+
+    def best(self) -> list[int]:
+        """The answers, once everything has finished: of each prompt's candidates the likeliest per token, best first;
+        all of them in order where none were to be picked."""
+        every, wanted = self._plan.candidates_per_prompt, self._plan.choices_per_prompt
+        best: list[int] = []
+        for first in range(0, len(self._answers), every):
+            candidates = range(first, first + every)
+            best += sorted(candidates, key=self.mean_logprob, reverse=True)[:wanted] if every > wanted else candidates
+        return best
+
+    def mean_logprob(self, index: int) -> float:
+        """Of a finished sequence's tokens, if they were asked for with their log-probabilities."""
+        return self._logprob_sums[index] / max(1, self._finished[index].completion_tokens)
+
+    @property
     def finished(self) -> bool:
-        """Whether every choice has finished."""
+        """Whether every sequence has finished."""
         return len(self._finished) == len(self._answers)
 
     def usage(self) -> dict[str, Any]:
         """So far while it runs; complete, with the prefix cache's share, when everything has finished."""
         cached: int | None = None
         if self.finished:
-            firsts = range(0, len(self._answers), self._plan.choices_per_prompt)
+            firsts = range(0, len(self._answers), self._plan.candidates_per_prompt)
             cached = sum(self._finished[index].cached_prompt_tokens for index in firsts)
         return report.usage(self._plan.prompt_tokens, self.completion_tokens, cached)
 

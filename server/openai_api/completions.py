@@ -1,23 +1,29 @@
 """POST /v1/completions: raw prompts, as text or as token ids, one or several."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from core.sequence import TokenLogprobs
 from server.answer_text import AnswerToken
 from server.errors import invalid, model_not_found
 from server.generation import Generation, GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
 from server.openai_api.answer import Envelope, answer, plan_in_thread
+from server.openai_api.legacy_logprobs import LegacyLogprobs, prompt_offsets
 from server.openai_api.parameters import make_plan
 from server.openai_api.schemas import CompletionBody
 from server.readiness import Readiness
 from server.serving_config import ServingConfig
 from server.text.detokenizer import Detokenizer
 from server.text.token_bytes import TokenBytes
+
+_TOKENS_A_PART = 1024  # of a streamed prompt's log-probabilities
 
 
 class CompletionEndpoint:
@@ -68,17 +74,16 @@ class CompletionRenderer:
         self._envelope = envelope
         self._body = body
         self._token_bytes = token_bytes
-        self._choices = len(body.prompt) * (body.n or 1)
         self._logprobs = body.logprobs is not None
         self._provenance = bool(body.return_provenance)
         self._usage = body.include_usage
         self._continuous = body.continuous_usage
 
     def _echoes(self) -> list[str]:
-        """What each choice's text begins with. Only once the plan stands: until then `n` and the prompt's token
+        """What each sequence's text begins with. Only once the plan stands: until then `n` and the prompt's token
         ids are whatever the client wrote."""
         echoes = [self._echo(prompt) if self._body.echo else "" for prompt in self._body.prompt]
-        return [echo for echo in echoes for _ in range(self._body.n or 1)]
+        return [echo for echo in echoes for _ in range(self._body.candidates)]
 
     def _echo(self, prompt: str | list[int]) -> str:
         if isinstance(prompt, str):
@@ -87,28 +92,72 @@ class CompletionRenderer:
         return text.feed(b"".join(self._token_bytes[token] for token in prompt)) + text.close(more_follows=True)
 
     async def whole(self, generation: Generation) -> dict[str, Any]:
-        texts = self._echoes()
-        tokens: list[list[AnswerToken]] = [[] for _ in texts]
-        reasons = [""] * self._choices
+        sequences = [_Finished(echo) for echo in self._echoes()]
         async for delta in generation.deltas():
-            texts[delta.index] += delta.text
-            tokens[delta.index] += delta.tokens
-            reasons[delta.index] = delta.finish_reason or ""
-        choices = [self._choice(index, texts[index], tokens[index], reasons[index]) for index in range(self._choices)]
+            sequence = sequences[delta.index]
+            sequence.text += delta.text
+            sequence.tokens += delta.tokens
+            sequence.prompt = delta.prompt or sequence.prompt
+            sequence.finish_reason = delta.finish_reason or ""
+        choices = await asyncio.to_thread(self._choices, sequences, generation)
         return self._envelope.wrap(choices, usage=generation.usage(), speculation=generation.speculation())
 
+    def _choices(self, sequences: list["_Finished"], generation: Generation) -> list[dict[str, Any]]:
+        choices = []
+        for index, number in enumerate(generation.best()):
+            sequence, report = sequences[number], self._report()
+            echo = sequence.echo
+            if self._body.prompt_alternatives is not None:
+                prompt = generation.prompt(number)
+                report.add_prompt(prompt, self._offsets(number, prompt, echo), (None, *sequence.prompt))
+            report.add_answer(sequence.tokens, len(echo))
+            choices.append(self._choice(index, echo + sequence.text, report, sequence.finish_reason))
+        return choices
+
     async def chunks(self, generation: Generation) -> AsyncIterator[dict[str, Any]]:
-        for index, text in enumerate(self._echoes()):
-            if text:
-                yield self._chunk(generation, self._choice(index, text, (), None))
+        echoes = self._echoes()
+        if self._body.prompt_alternatives is None:
+            for index, text in enumerate(echoes):
+                if text:
+                    yield self._chunk(generation, self._choice(index, text, self._report(), None))
         async for delta in generation.deltas():
+            echo = echoes[delta.index]
+            if delta.prompt is not None:
+                parts = await asyncio.to_thread(self._prompt_parts, delta.index, generation, echo, delta.prompt)
+                for part in parts:
+                    yield self._chunk(generation, part)
+                continue
             more: dict[str, Any] = {}
             if delta.finish_reason is not None and generation.finished and not self._usage:
                 more["speculation"] = generation.speculation()
-            choice = self._choice(delta.index, delta.text, delta.tokens, delta.finish_reason)
+            report = self._report()
+            report.add_answer(delta.tokens, len(echo))
+            choice = self._choice(delta.index, delta.text, report, delta.finish_reason)
             yield self._chunk(generation, choice, **more)
         if self._usage:
             yield self._envelope.wrap([], usage=generation.usage(), speculation=generation.speculation())
+
+    def _prompt_parts(
+        self, number: int, generation: Generation, echo: str, logprobs: tuple[TokenLogprobs, ...]
+    ) -> list[dict[str, Any]]:
+        """The echoed prompt with its log-probabilities, in pieces that are quickly encoded; mostly one."""
+        prompt, known = generation.prompt(number), (None, *logprobs)
+        offsets = self._offsets(number, prompt, echo)
+        parts = []
+        for start in range(0, len(prompt), _TOKENS_A_PART):
+            end = start + _TOKENS_A_PART
+            report = self._report()
+            report.add_prompt(prompt[start:end], offsets[start:end], known[start:end])
+            text = echo[offsets[start] if start else 0 : offsets[end] if end < len(prompt) else len(echo)]
+            parts.append(self._choice(number, text, report, None))
+        return parts
+
+    def _offsets(self, number: int, prompt: tuple[int, ...], echo: str) -> list[int]:
+        written = isinstance(self._body.prompt[number // self._body.candidates], str)
+        return prompt_offsets(prompt, echo, self._token_bytes, written)
+
+    def _report(self) -> LegacyLogprobs:
+        return LegacyLogprobs(self._token_bytes, self._provenance)
 
     def _chunk(self, generation: Generation, choice: dict[str, Any], **more: Any) -> dict[str, Any]:
         if self._continuous:
@@ -117,30 +166,21 @@ class CompletionRenderer:
             more["usage"] = None
         return self._envelope.wrap([choice], **more)
 
-    def _choice(
-        self, index: int, text: str, tokens: list[AnswerToken] | tuple[AnswerToken, ...], finish_reason: str | None
-    ) -> dict[str, Any]:
+    def _choice(self, index: int, text: str, report: LegacyLogprobs, finish_reason: str | None) -> dict[str, Any]:
         return {
             "index": index,
             "text": text,
-            "logprobs": self._legacy_logprobs(tokens) if self._logprobs else None,
+            "logprobs": report.report() if self._logprobs else None,
             "finish_reason": finish_reason,
         }
 
-    def _legacy_logprobs(self, listed: list[AnswerToken] | tuple[AnswerToken, ...]) -> dict[str, Any]:
-        """OpenAI's parallel arrays. Each entry of top_logprobs holds the most likely tokens and the token itself."""
-        label = self._token_bytes.label
-        report: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-        for entry in listed:
-            token = entry.token
-            own = token.logprobs.logprob if token.logprobs is not None else 0.0
-            alternatives = token.logprobs.top if token.logprobs is not None else ()
-            report["tokens"].append(label(token.token_id))
-            report["token_logprobs"].append(own)
-            report["top_logprobs"].append(
-                {label(other): logprob for other, logprob in alternatives} | {label(token.token_id): own}
-            )
-            report["text_offset"].append(entry.text_offset)
-        if self._provenance:
-            report["provenance"] = [entry.token.provenance.value for entry in listed]
-        return report
+
+@dataclass(slots=True)
+class _Finished:
+    """One sequence's answer as it comes together. prompt: its log-probabilities, where they were asked for."""
+
+    echo: str
+    text: str = ""
+    tokens: list[AnswerToken] = field(default_factory=list)
+    prompt: tuple[TokenLogprobs, ...] = ()
+    finish_reason: str = ""

@@ -13,11 +13,9 @@ from server.errors import invalid, shorten
 from server.generation import GenerationPlan
 from server.live_model import LiveModel
 from server.openai_api.hints import misspelt
-from server.openai_api.schemas import ChatBody, CompletionBody
+from server.openai_api.schemas import SamplingBody as Body
 from server.serving_config import ServingConfig
 from server.text.stop_strings import StopAutomaton
-
-Body = ChatBody | CompletionBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +29,14 @@ class _Speculation:
 def make_plan(
     body: Body, prompts: Sequence[Sequence[int]], answer_id: str, config: ServingConfig, model: LiveModel, field: str
 ) -> GenerationPlan:
-    """Choices in OpenAI's order: all of the first prompt, then all of the second, ... ApiError for what does not fit.
+    """Candidates in OpenAI's order: all of the first prompt, then all of the second, ... ApiError for what does not
+    fit.
 
     field: the body's field that holds the prompts. A seed given by the client is used for every prompt, so that a
     prompt answers in a list as it does alone; without one each prompt gets a fresh seed. choice_index keeps the
     choices of one prompt apart.
     """
-    choices = _check_counts(body, len(prompts), config)
+    _check_counts(body, len(prompts), config)
     speculation = _speculation(body, config, model)
     stop_ids = _token_ids(body.stop_token_ids or [], "stop_token_ids", config.limits.max_stop_token_ids, model)
     end_ids = stop_ids if body.ignore_eos else stop_ids | model.eos_token_ids
@@ -45,7 +44,7 @@ def make_plan(
     for prompt in prompts:
         seed = secrets.randbits(64) if body.seed is None else body.seed
         known, max_tokens = tuple(prompt), _max_tokens(body, len(prompt), model)
-        for choice in range(choices):
+        for choice in range(body.candidates):
             requests.append(
                 GenerationRequest(
                     request_id=f"{answer_id}-{len(requests)}",
@@ -58,32 +57,35 @@ def make_plan(
                     strict_prefix=config.strict_prefix if body.strict_prefix is None else body.strict_prefix,
                     end_token_ids=end_ids,
                     priority=body.priority or 0,
+                    prompt_logprobs=body.prompt_alternatives,
                 )
             )
     return GenerationPlan(
         requests=tuple(requests),
         prompt_tokens=sum(len(prompt) for prompt in prompts),
-        choices_per_prompt=choices,
+        candidates_per_prompt=body.candidates,
+        choices_per_prompt=body.choices,
         stops=_stops(body, config),
+        show_stop=body.shows_stop,
         list_tokens=body.alternatives is not None,
         warnings=(*speculation.warnings, *misspelt(body.model_extra or ())),
         prompt_param=field,
     )
 
 
-def _check_counts(body: Body, num_prompts: int, config: ServingConfig) -> int:
-    choices, limits = body.n or 1, config.limits
-    if choices > limits.max_n:
-        raise invalid(f"'n' must be at most {limits.max_n}, got {choices}.", "n")
-    if choices * num_prompts > limits.max_sequences:
-        raise invalid(f"'n' times the number of prompts must be at most {limits.max_sequences}.", "n")
-    return choices
+def _check_counts(body: Body, num_prompts: int, config: ServingConfig) -> None:
+    candidates, limits = body.candidates, config.limits
+    name = "n" if candidates == body.choices else "best_of"
+    if candidates > limits.max_n:
+        raise invalid(f"'{name}' must be at most {limits.max_n}, got {candidates}.", name)
+    if candidates * num_prompts > limits.max_sequences:
+        raise invalid(f"'{name}' times the number of prompts must be at most {limits.max_sequences}.", name)
 
 
 def _max_tokens(body: Body, prompt_tokens: int, model: LiveModel) -> int:
     room = model.max_context - prompt_tokens
     limit = body.token_limit
-    return max(1, room if limit is None else min(limit, room))
+    return max(1, room) if limit is None else min(limit, max(1, room))
 
 
 def _sampling(
@@ -105,7 +107,8 @@ def _sampling(
         seed=seed,
         choice_index=choice,
         min_tokens=min(least, max_tokens),
-        logprobs=body.alternatives,
+        # Candidates are compared by their tokens' log-probabilities.
+        logprobs=0 if body.alternatives is None and body.candidates > body.choices else body.alternatives,
     )
 
 

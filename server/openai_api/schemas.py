@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from server.errors import invalid, unsupported
 from server.openai_api.fields import (
-    Content,
     LogitBias,
     Penalty,
     Priority,
@@ -23,6 +22,8 @@ from server.openai_api.fields import (
     Temperature,
     TokenCount,
 )
+from server.openai_api.messages import ChatMessage
+from server.openai_api.tools import Tool
 
 
 class _Body(BaseModel):
@@ -50,6 +51,7 @@ class SamplingBody(_Body):
         "guided_grammar": (),
         "use_beam_search": (False,),
         "prediction": (),
+        "prompt_logprobs": (),
     }
 
     model: str
@@ -88,6 +90,36 @@ class SamplingBody(_Body):
             raise unsupported("draft_length", "'draft_length': 'adaptive' is")
         return self
 
+    @property
+    def token_limit(self) -> int | None:
+        """The most tokens of an answer; None for as many as fit."""
+        return None
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many alternatives each token's logprobs list; None for no logprobs."""
+        return None
+
+    @property
+    def prompt_alternatives(self) -> int | None:
+        """The same of the prompt's own tokens."""
+        return None
+
+    @property
+    def choices(self) -> int:
+        """Answers to each prompt."""
+        return 1
+
+    @property
+    def candidates(self) -> int:
+        """Sequences generated for each prompt; the best of them are its answers."""
+        return self.choices
+
+    @property
+    def shows_stop(self) -> bool:
+        """Whether the stop string that ended an answer is part of its text."""
+        return False
+
 
 class GenerationBody(SamplingBody):
     """What chat completions and completions share."""
@@ -95,6 +127,10 @@ class GenerationBody(SamplingBody):
     max_tokens: TokenCount | None = None
     n: int | None = Field(None, ge=1)
     stream_options: StreamOptions | None = None
+
+    @property
+    def choices(self) -> int:
+        return self.n or 1
 
     @model_validator(mode="after")
     def _check_stream_options(self) -> "GenerationBody":
@@ -109,24 +145,6 @@ class GenerationBody(SamplingBody):
     @property
     def continuous_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.continuous_usage_stats)
-
-
-class ChatMessage(BaseModel):
-    """One turn. Content may be null only where an assistant called tools or refused."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content = None
-    name: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
-    tool_call_id: str | None = None
-    refusal: str | None = None
-
-    @model_validator(mode="after")
-    def _needs_content(self) -> "ChatMessage":
-        if self.content is None and (self.role != "assistant" or not (self.tool_calls or self.refusal)):
-            raise ValueError(f"a message of role '{self.role}' needs content")
-        return self
 
 
 class ChatBody(GenerationBody):
@@ -150,9 +168,9 @@ class ChatBody(GenerationBody):
     max_completion_tokens: TokenCount | None = Field(None, description="wins over max_tokens")
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: Any = None
-    parallel_tool_calls: bool | None = Field(None, description="accepted; there are no tool calls to run in parallel")
+    tools: list[Tool] | None = None
+    tool_choice: Any = Field(None, description='"none", "auto", "required" or a named function')
+    parallel_tool_calls: bool | None = Field(None, description="false: at most one call")
     response_format: dict[str, Any] | None = None
     metadata: dict[str, str] | None = None
     store: bool | None = Field(None, description="only false: this server stores nothing")
@@ -160,7 +178,6 @@ class ChatBody(GenerationBody):
 
     @model_validator(mode="after")
     def _check_chat(self) -> "ChatBody":
-        self._check_tools()
         kind = (self.response_format or {"type": "text"}).get("type")
         if kind in ("json_object", "json_schema"):
             raise unsupported("response_format", f"'response_format' of type '{kind}' is")
@@ -178,24 +195,12 @@ class ChatBody(GenerationBody):
             )
         return self
 
-    def _check_tools(self) -> None:
-        choice = self.tool_choice
-        named = isinstance(choice, dict) and choice.get("type") == "function"
-        if choice not in (None, "none", "auto", "required") and not named:
-            raise invalid("'tool_choice' must be 'none', 'auto', 'required' or a named function.", "tool_choice")
-        # With "none" the model must answer in words, so the tools are not shown to it either.
-        if choice == "required" or named:
-            raise unsupported("tool_choice", "A 'tool_choice' other than 'none' is")
-        if self.tools and choice != "none":
-            raise unsupported("tools", "'tools' are")
-
     @property
     def token_limit(self) -> int | None:
         return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
 
     @property
     def alternatives(self) -> int | None:
-        """How many alternatives each token's logprobs list; None for no logprobs."""
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
@@ -205,19 +210,20 @@ class CompletionBody(GenerationBody):
     DEFAULT_MAX_TOKENS: ClassVar[int] = 16
 
     prompt: Prompts
+    max_tokens: int | None = Field(None, ge=0, description="0 with echo: just the prompt, with its logprobs if asked")
     logprobs: int | None = Field(None, ge=0, le=5)
-    echo: bool | None = None
+    echo: bool | None = Field(None, description="with logprobs: the prompt's tokens are listed as well")
     suffix: str | None = None
-    best_of: int | None = Field(None, ge=1)
+    best_of: int | None = Field(None, ge=1, description="so many are generated, the n likeliest per token are answered")
 
     @model_validator(mode="after")
     def _check_completion(self) -> "CompletionBody":
         if self.suffix:
             raise unsupported("suffix", "'suffix' is")
-        if self.best_of is not None and self.best_of != (self.n or 1):
-            raise unsupported("best_of", "A 'best_of' other than 'n' is")
-        if self.echo and self.logprobs is not None:
-            raise unsupported("echo", "'echo' together with 'logprobs' is")
+        if self.candidates < self.choices:
+            raise invalid(f"'best_of' must be at least 'n', got {self.best_of} of {self.n}.", "best_of")
+        if self.candidates > self.choices and self.stream:
+            raise invalid("'best_of' cannot be streamed: which answers are best is known at the end.", "best_of")
         if self.return_provenance and self.logprobs is None:
             raise invalid("'return_provenance' needs 'logprobs': it adds to its entries.", "return_provenance")
         return self
@@ -229,3 +235,11 @@ class CompletionBody(GenerationBody):
     @property
     def alternatives(self) -> int | None:
         return self.logprobs
+
+    @property
+    def prompt_alternatives(self) -> int | None:
+        return self.logprobs if self.echo else None
+
+    @property
+    def candidates(self) -> int:
+        return self.choices if self.best_of is None else self.best_of

@@ -90,6 +90,10 @@ def _models() -> tuple[PreTrainedModel, PreTrainedModel]:
     return target, noisy_copy(target)
 
 
+def target_model() -> PreTrainedModel:
+    return _models()[0]
+
+
 @functools.cache
 def only_ascii() -> Mapping[str, int]:
     """A logit_bias that keeps the random model to tokens of plain ASCII, and from ending by itself."""

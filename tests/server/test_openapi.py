@@ -33,6 +33,8 @@ def validator(document: dict[str, Any], path: str, method: str, status: int, kin
         ("/v1/chat/completions", chat_body(**LOGPROBS, **STREAM)),
         ("/v1/completions", PROMPT),
         ("/v1/completions", {**PROMPT, "logprobs": 2, "echo": False}),
+        ("/v1/completions", {**PROMPT, "logprobs": 2, "echo": True, "best_of": 3}),
+        ("/v1/completions", {**PROMPT, "logprobs": 2, "echo": True, "max_tokens": 0, **STREAM}),
         ("/v1/completions", {**PROMPT, "logprobs": 0, **STREAM}),
         ("/v1/chat/completions", chat_body(temperature=9)),
         ("/v1/chat/completions", {**chat_body(), "model": "nobody"}),

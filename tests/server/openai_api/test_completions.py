@@ -119,10 +119,14 @@ async def test_streamed_offsets_equal_the_whole_answers(client: httpx.AsyncClien
         ({"logprobs": 6}, "logprobs"),
         ({"logprobs": True}, "logprobs"),
         ({"suffix": "x"}, "suffix"),
-        ({"best_of": 2}, "best_of"),
-        ({"echo": True, "logprobs": 1}, "echo"),
+        ({"best_of": 2, "n": 3}, "best_of"),
+        ({"best_of": 2, "stream": True}, "best_of"),
+        ({"best_of": 17}, "best_of"),
+        ({"best_of": 16, "prompt": ["a"] * 5}, "best_of"),
+        ({"prompt_logprobs": 1}, "prompt_logprobs"),
         ({"return_provenance": True}, "return_provenance"),
-        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"max_tokens": 0, "min_tokens": 1}, "min_tokens"),
     ],
 )
 async def test_bad_values_are_refused_by_name(client: httpx.AsyncClient, change: dict, param: str) -> None:
