@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from core.models.packed_experts import PackedExperts, packable
-from core.models.packed_linear import Fp16Linear, HalfEmbedding, Int8Linear, WeightKind
+from core.models.packed_linear import Fp16Linear, HalfEmbedding, Int8Linear, WeightKind, halvable
 from core.models.weight_names import ModelWeights
 
 
@@ -74,6 +74,6 @@ def _packed(module: nn.Module, tensors: dict[str, Tensor], weights: WeightKind) 
     pack = Fp16Linear if weights == "fp16" else Int8Linear
     if type(module) is nn.Linear:
         return pack(tensors["weight"], tensors.get("bias"))
-    if isinstance(module, nn.Embedding):
+    if isinstance(module, nn.Embedding) and halvable(module):
         return HalfEmbedding(tensors["weight"], module)
     return PackedExperts(module, tensors, pack) if packable(module) else None

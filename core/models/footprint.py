@@ -9,7 +9,7 @@ from torch import nn
 from core.models.filling import is_packed, stored_dtype, stored_tensors
 from core.models.model_config import empty_model
 from core.models.packed_experts import packable
-from core.models.packed_linear import WeightKind
+from core.models.packed_linear import WeightKind, halvable
 
 _INT8_CHANNEL_BYTES = 12  # FBGEMM keeps a scale, a zero point and a column sum for every output channel
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "fp16": torch.float16}
@@ -42,7 +42,7 @@ def weight_bytes(config: Any, weights: WeightKind, device_type: str) -> int:
 def _packed_bytes(module: nn.Module, weights: WeightKind) -> int:
     """Of the module's own tensors."""
     tensors = stored_tensors(module)
-    if isinstance(module, nn.Embedding):
+    if halvable(module):
         return tensors["weight"].numel() * torch.float16.itemsize
     total = 0
     for tensor in tensors.values():

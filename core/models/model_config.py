@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 
 from core.models.architectures import SUPPORTED, model_class
 from core.models.errors import InvalidModelFile, UnsupportedModel
@@ -30,7 +31,10 @@ def parse_config(values: dict[str, Any]) -> Any:
         raise UnsupportedModel(f"architecture {architecture!r} is not supported; supported are {', '.join(SUPPORTED)}")
     if values.get("quantization_config"):
         raise UnsupportedModel("quantised checkpoints are not supported: use the original weights, or a GGUF file")
-    config = model_class(architecture).config_class.from_dict(values)
+    try:
+        config = model_class(architecture).config_class.from_dict(values)
+    except (StrictDataclassError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidModelFile(f"config.json is no {architecture}'s: {error}") from error
     _check_layers(config, architecture)
     for rope in _rope_types(config):
         if rope not in FIXED_ROPE:

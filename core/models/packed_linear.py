@@ -11,6 +11,7 @@ each other (a scale over the whole batch would let neighbours change an answer),
 import functools
 import threading
 import warnings
+from inspect import signature
 from typing import Literal
 
 import torch
@@ -96,6 +97,11 @@ class HalfEmbedding(nn.Module):
         places = torch.arange(ids.numel(), device=ids.device).view(ids.shape)
         scaled: Tensor = torch.func.functional_call(self._lookup, table, (places,))
         return scaled
+
+
+def halvable(module: nn.Module) -> bool:
+    """Whether HalfEmbedding can stand in for it: an embedding looked up by ids alone (OPT's positions are not)."""
+    return isinstance(module, nn.Embedding) and len(signature(type(module).forward).parameters) == 2
 
 
 @functools.cache

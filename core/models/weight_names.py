@@ -6,6 +6,7 @@ three-dimensional `experts.gate_up_proj` today) its own conversion mapping says 
 parameter at a time, so that never more than one is held twice.
 """
 
+import re
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -71,8 +72,10 @@ class ModelWeights:
     def check_complete(self) -> None:
         """InvalidModelFile if the checkpoint holds weights the model has no place for.
 
-        Tolerated: stored rotary frequencies, which follow from the config, and a copy of a tied weight.
+        Tolerated: what follows from the config (stored rotary frequencies and masks), a copy of a tied weight,
+        and what transformers says it leaves out (layers that predict further tokens).
         """
-        strange = sorted(n for n in self._strange - self._tied.keys() if not n.endswith("rotary_emb.inv_freq"))
+        tolerated = re.compile("|".join([r"rotary_emb\.inv_freq$", *self._model._keys_to_ignore_on_load_unexpected]))
+        strange = sorted(name for name in self._strange - self._tied.keys() if not tolerated.search(name))
         if strange:
             raise InvalidModelFile(f"weights without a place in the model: {', '.join(strange[:5])}")
