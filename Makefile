@@ -13,31 +13,38 @@ PYTHON ?= python3
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DEV   := $(VENV)/.installed-dev
+PIP   := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
 .PHONY: install serve test check clean
 .DEFAULT_GOAL := install
 
 install: $(STAMP)
 
-# The stamp is written last, so an interrupted installation is taken up again.
+# Stamps are written last, so an interrupted installation is taken up again.
 $(STAMP): pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "slipstream needs Python 3.11 or newer; $(PYTHON) was not found (set PYTHON=...)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("slipstream needs Python 3.11 or newer; $(PYTHON) is %d.%d (set PYTHON=...)" % sys.version_info[:2])'
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) lacks the venv module; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV); the first time takes some minutes"
-	@$(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -e '.[dev]'
+	@$(PIP) -e .
 	@test -x $(BIN)/slipstream
+	@touch $@
+
+# What tests and checks need beside it.
+$(DEV): $(STAMP)
+	@$(PIP) -e '.[dev]'
 	@touch $@
 
 serve: install
 	@exec $(BIN)/slipstream serve --config $(CONFIG) $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
-test: install
+test: $(DEV)
 	$(BIN)/slipstream fetch --config configs/tiny.yaml
 	$(BIN)/python -m pytest
 
-check: install
+check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
