@@ -195,9 +195,13 @@ class Generation:
     def plan(self) -> GenerationPlan:
         return self._plan
 
-    def prompt(self, index: int) -> tuple[int, ...]:
-        """Token ids of a sequence's prompt."""
-        return self._plan.requests[index].prompt
+    @property
+    def num_sequences(self) -> int:
+        return len(self._plan.requests)
+
+    def request(self, index: int) -> GenerationRequest:
+        """What was asked of a sequence."""
+        return self._plan.requests[index]
 
     def best(self) -> list[int]:
         """The answers, once everything has finished: of each prompt's candidates the likeliest per token, best first;

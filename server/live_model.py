@@ -15,6 +15,7 @@ from server.text.token_bytes import TokenBytes
 @dataclass(frozen=True, slots=True)
 class LiveModel:
     """max_context: what one sequence may take, prompt and output together. The other fields are as in Served.
+    chat_format: how the model marks calls and reasoning.
     fingerprint: OpenAI's system_fingerprint, equal for equal vocabularies, templates and contexts."""
 
     engine: AsyncEngine
@@ -30,12 +31,14 @@ class LiveModel:
     fingerprint: str
 
     @classmethod
-    def build(cls, served: Served, name: str) -> Self:
+    def build(cls, served: Served, config: ServingConfig) -> Self:
         """Takes about a second for a large vocabulary; call it off the event loop."""
         token_bytes = TokenBytes.from_tokenizer(served.tokenizer, served.vocab_size, served.control_token_ids)
         max_context = served.engine.max_context
         template = str(getattr(served.tokenizer, "chat_template", ""))
-        digest = hashlib.sha256(f"{name}\0{served.vocab_size}\0{max_context}\0{template}".encode())
+        tokens = served.tokenizer.get_added_vocab()
+        chat_format = ChatFormat.detect(template, tokens, config.tool_call_parser, config.reasoning_parser)
+        digest = hashlib.sha256(f"{config.model}\0{served.vocab_size}\0{max_context}\0{template}".encode())
         return cls(
             engine=served.engine,
             token_bytes=token_bytes,

@@ -64,7 +64,7 @@ class Readiness:
     async def _become_ready(self, when_ready: Callable[[], None]) -> None:
         try:
             served = await self._load()
-            model = await asyncio.to_thread(LiveModel.build, served, self._config.model)
+            model = await asyncio.to_thread(LiveModel.build, served, self._config)
             await model.engine.start()
             self._model = model
             self.status = "warming up"

@@ -27,7 +27,8 @@ class Limits:
     max_body_bytes: of the HTTP body. body_timeout: seconds a body may take to arrive. max_n: choices per
     prompt. max_prompts: prompts in one completion. max_sequences: prompts x n. max_stop: stop strings.
     max_stop_chars: characters of one stop string. max_logit_bias, max_stop_token_ids, max_messages,
-    max_metadata: entries.
+    max_metadata, max_tools: entries. max_tools_bytes: of all tools as JSON. max_tool_depth: levels of objects and
+    lists in a function's parameters.
     """
 
     max_body_bytes: int = 8 << 20
@@ -41,6 +42,9 @@ class Limits:
     max_stop_token_ids: int = 64
     max_messages: int = 2048
     max_metadata: int = 16
+    max_tools: int = 128
+    max_tools_bytes: int = 256 << 10
+    max_tool_depth: int = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,8 @@ class ServingConfig:
     strict_prefix: default number of leading output tokens that are never loosened.
     api_keys: accepted bearer tokens; empty leaves the server open. cors_origins: origins a browser may call from,
     ("*",) for any, () for none. owned_by: shown by /v1/models. drain_seconds: how long shutdown waits for
-    running requests. queue_retry_after: seconds told to clients while the models load.
+    running requests. queue_retry_after: seconds told to clients while the models load. tool_call_parser,
+    reasoning_parser: which markup the model writes; "auto" tells it from its chat template, "none" reads none.
     """
 
     model: str
@@ -73,6 +78,8 @@ class ServingConfig:
     owned_by: str = "slipstream"
     drain_seconds: float = 30.0
     queue_retry_after: int = 5
+    tool_call_parser: str = "auto"
+    reasoning_parser: str = "auto"
     limits: Limits = field(default_factory=Limits)
 
     def serves(self, name: str) -> bool:

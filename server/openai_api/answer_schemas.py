@@ -52,10 +52,27 @@ class _Envelope(BaseModel):
     system_fingerprint: str
 
 
+class AnsweredFunction(BaseModel):
+    """arguments: JSON as the model wrote it."""
+
+    name: str
+    arguments: str
+
+
+class AnsweredCall(BaseModel):
+    id: str
+    type: Literal["function"]
+    function: AnsweredFunction
+
+
 class ChatAnswerMessage(BaseModel):
+    """content is null where the answer is tool calls alone. reasoning_content: what a model that thinks thought."""
+
     role: Literal["assistant"]
     content: str | None
     refusal: None
+    reasoning_content: str | None = None
+    tool_calls: list[AnsweredCall] | None = None
 
 
 class ChatChoice(BaseModel):

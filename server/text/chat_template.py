@@ -10,8 +10,10 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from server.text.chat_format import ChatFormat
 from server.text.control_strings import ControlStrings, choose_sentinel, strings_in
 from server.text.token_bytes import TokenBytes
+from server.text.tool_prompt import with_calls_as_text, with_short_ids, with_tools
 
 Message = dict[str, Any]
 _TRUSTED_ROLES = frozenset({"system", "assistant"})
@@ -33,8 +35,16 @@ class PromptTooLongError(ValueError):
 class PromptBuilder:
     """Built once per model; safe to use from several threads."""
 
-    def __init__(self, tokenizer: Any, token_bytes: TokenBytes, control_ids: frozenset[int], max_context: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        token_bytes: TokenBytes,
+        control_ids: frozenset[int],
+        max_context: int,
+        chat_format: ChatFormat,
+    ) -> None:
         self._tokenizer = tokenizer
+        self._format = chat_format
         self._backend = tokenizer.backend_tokenizer
         # A tokenizer.json may ask for truncation or padding, which would silently change a prompt.
         self._backend.no_truncation()
@@ -57,14 +67,16 @@ class PromptBuilder:
     def encode_chat(self, messages: list[Message], tools: list[dict[str, Any]] | None = None) -> list[int]:
         """Render the messages with the model's template, ready for the assistant's turn, and encode them.
 
-        messages: role and content (a string) and whatever else their roles carry. TemplateError if the template
-        refuses them or the model has none; PromptTooLongError if they exceed the context.
+        messages: role and content (a string) and whatever else their roles carry. tools: as OpenAI has them; what the
+        template does not render of them, and of earlier calls, is written out. TemplateError if the template refuses
+        the messages or the model has none; PromptTooLongError if they exceed the context.
         """
         if not self.has_template:
             raise TemplateError("this model has no chat template; use /v1/completions")
         # Parsed first: `\u003c` in a call's arguments becomes `<` there, and what is marked must be what is shown.
         messages = [_for_template(message) for message in messages]
-        self._refuse_hopeless(sum(len(text.encode("utf-8", "replace")) for text in strings_in(messages)))
+        self._refuse_hopeless(sum(len(text.encode("utf-8", "replace")) for text in strings_in([messages, tools])))
+        messages, tools = self._write_out(messages, tools)
         sentinel = choose_sentinel(strings_in([messages, tools]))
         marked = [self._mark(message, sentinel) for message in messages]
         rendered = self._render(marked, self._controls.mark(tools, sentinel))
@@ -72,6 +84,18 @@ class PromptBuilder:
         for piece in rendered.split(sentinel):
             token_ids += self._encode(piece, add_special_tokens=False)
         return self.check_length(token_ids)
+
+    def _write_out(
+        self, messages: list[Message], tools: list[dict[str, Any]] | None
+    ) -> tuple[list[Message], list[dict[str, Any]] | None]:
+        """What the template does not render, as text."""
+        if not self._format.shows_calls:
+            messages = with_calls_as_text(messages)
+        elif self._format.form == "mistral":
+            messages = with_short_ids(messages)
+        if tools and not self._format.shows_tools:
+            return with_tools(messages, tools), None
+        return messages, tools
 
     def _mark(self, message: Message, sentinel: str) -> Message:
         role = message["role"]

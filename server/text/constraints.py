@@ -9,7 +9,7 @@ falls in love with blanks could otherwise fill its whole answer with them.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +19,7 @@ from core.grammar import Grammar
 from server.text.control_strings import is_markup
 from server.text.token_bytes import TokenBytes
 
-_JSON_OPTIONS = {"whitespace_pattern": r" |\n {0,24}", "coerce_one_of": False, "lenient": False}
+JSON_OPTIONS = {"whitespace_pattern": r" |\n {0,24}", "coerce_one_of": False, "lenient": False}
 _CACHED = 64  # compiled constraints
 # A lexer state takes 1 to 2 kB, so this bounds what one answer's grammar may grow to. The other limits are
 # llguidance's own: about 20 ms to compile and 15 ms a mask before a constraint counts as too complex.
@@ -51,8 +51,15 @@ class Constraint:
 class Constraints:
     """Compiles constraints for one model; safe to use from several threads."""
 
-    def __init__(self, tokenizer: LLTokenizer, eos_token_ids: frozenset[int], is_text: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        tokenizer: LLTokenizer,
+        eos_token_ids: frozenset[int],
+        is_text: Callable[[int], bool],
+        tags: Mapping[str, int],
+    ) -> None:
         self._tokenizer = tokenizer
+        self._tags = tags
         self._eos_token_ids = eos_token_ids
         self._is_text = is_text
         self._compiled = lru_cache(_CACHED)(self._compile)
@@ -69,11 +76,15 @@ class Constraints:
         vocabulary = _Vocabulary(tokenizer.backend_tokenizer, token_bytes, control_ids)
         llguidance = LLTokenizer(vocabulary)
         vocabulary.greedy = llguidance.greedy_tokenize
-        return cls(llguidance, eos_token_ids, lambda token_id: bool(token_bytes[token_id]))
+        return cls(llguidance, eos_token_ids, lambda token_id: bool(token_bytes[token_id]), vocabulary.tags)
+
+    def token_of(self, tag: str) -> int | None:
+        """The token that stands for a control string or tag; None if a grammar has to spell it as text."""
+        return self._tags.get(tag)
 
     def json_schema(self, schema: dict[str, Any]) -> Constraint:
         """What the schema describes. ConstraintError for keywords that llguidance cannot enforce."""
-        return self._compiled(LLMatcher.grammar_from_json_schema(schema, overrides=_JSON_OPTIONS))
+        return self._compiled(LLMatcher.grammar_from_json_schema(schema, overrides=JSON_OPTIONS))
 
     def json_object(self) -> Constraint:
         """Any JSON object."""
@@ -117,10 +128,12 @@ class _Vocabulary:
         self._bytes = token_bytes
         self.tokens = [token_bytes[index] for index in range(len(token_bytes))]
         special = set(control_ids)
+        self.tags: dict[str, int] = {}
         for index, token in backend.get_added_tokens_decoder().items():
             if index < len(self.tokens) and (index in control_ids or token.special or is_markup(token.content)):
                 special.add(index)
                 self.tokens[index] = token.content.encode()
+                self.tags[token.content] = index
         self.eos_token_id = len(self.tokens)
         self.tokens.append(b"<|accept|>")
         self.special_token_ids = [*special, self.eos_token_id]

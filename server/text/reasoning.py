@@ -16,6 +16,10 @@ class ReasoningTags:
     opening: str
     closing: str
 
+    @property
+    def tags(self) -> frozenset[str]:
+        return frozenset({self.opening, self.closing})
+
 
 THINK_TAGS = (ReasoningTags("<think>", "</think>"), ReasoningTags("[THINK]", "[/THINK]"))
 

@@ -36,6 +36,7 @@ class TokenBytes:
         self._control = frozenset(control_ids)
         self._table = [b"" if index in self._control else data for index, data in enumerate(table)]
         self._names = list(names)
+        self._showing: dict[frozenset[str], TokenBytes] = {}
         self.longest = max((len(data) for data in self._table), default=1) or 1
 
     @classmethod
@@ -59,6 +60,15 @@ class TokenBytes:
             if index < vocab_size:
                 table[index], names[index] = token.content.encode(), token.content
         return cls(table, names, control_ids)
+
+    def showing(self, names: frozenset[str]) -> "TokenBytes":
+        """The same table, in which control tokens of these names are text; itself if there are none."""
+        if names not in self._showing:
+            shown = {index: self._names[index] for index in self._control if self._names[index] in names}
+            table = (shown[index].encode() if index in shown else data for index, data in enumerate(self._table))
+            rest = self._control - shown.keys()
+            self._showing[names] = TokenBytes(table, self._names, rest) if shown else self
+        return self._showing[names]
 
     def __len__(self) -> int:
         return len(self._table)

@@ -28,6 +28,7 @@ class CallParser:
 
     markers: ClassVar[tuple[str, ...]]  # what announces calls
     markup: ClassVar[tuple[str, ...]]  # those, and what else the form writes that a tokenizer may have as a token
+    closing: ClassVar[str] = ""  # what ends each call, if anything does
     bare: ClassVar[bool] = False  # whether an answer may also begin with a call unannounced
 
     def __init__(self, names: Container[str], most_calls: int | None = None) -> None:

@@ -5,7 +5,6 @@ import secrets
 import string
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
 
 from server.text.call_reader import CallReader
 from server.text.tool_calls import CallParser
@@ -19,7 +18,7 @@ class HermesCalls(CallParser):
     """
 
     markers = ("<tool_call>",)
-    closing: ClassVar[str] = "</tool_call>"
+    closing = "</tool_call>"
     markup = (*markers, closing)
     bare = True
 

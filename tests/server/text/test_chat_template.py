@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from server.text.chat_format import ChatFormat
 from server.text.chat_template import PromptBuilder, PromptTooLongError, TemplateError
 from server.text.token_bytes import TokenBytes
 from tests.server.serving import PADDED_VOCAB, control_ids, tokenizer
@@ -17,7 +18,8 @@ def builder(template: str | None = None, context: int = 1000, **changes: Any) ->
     if changes.get("truncation"):
         fast.backend_tokenizer.enable_truncation(4)
     table = TokenBytes.from_tokenizer(fast, PADDED_VOCAB, control_ids())
-    return PromptBuilder(fast, table, control_ids(), context)
+    chat_format = ChatFormat.detect(str(fast.chat_template), fast.get_added_vocab())
+    return PromptBuilder(fast, table, control_ids(), context, chat_format)
 
 
 def user(content: str) -> list[dict[str, Any]]:

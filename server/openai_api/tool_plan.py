@@ -1,0 +1,53 @@
+"""A plan's answers with tools and reasoning: how they are read, and the grammar of a call that is forced."""
+
+from dataclasses import replace
+
+from server.errors import invalid
+from server.generation import GenerationPlan
+from server.live_model import LiveModel
+from server.openai_api.tools import ToolUse
+from server.text.chat_format import AnswerReading, opens_reasoning
+from server.text.constraints import JSON_OPTIONS, Constraint, ConstraintError
+from server.text.tool_forms import FORMS
+from server.text.tool_grammar import calls_grammar
+
+
+def check_form(use: ToolUse | None, model: LiveModel) -> None:
+    """ApiError if tools are asked for and the model's calls could not be read."""
+    if use is not None and model.chat_format.form is None:
+        raise invalid(
+            "This model writes tool calls in no form that this server reads; 'tools' need 'tool_choice': 'none'.",
+            "tools",
+            "unsupported_parameter",
+        )
+
+
+def with_reading(plan: GenerationPlan, use: ToolUse | None, model: LiveModel) -> GenerationPlan:
+    """The plan, its answers read for reasoning, and for tool calls where tools may be used. ApiError if a forced
+    call's arguments cannot be described by a grammar."""
+    chat_format = model.chat_format
+    prompt = plan.requests[0].prompt
+    reading = AnswerReading(chat_format.reasoning, opens_reasoning(prompt, chat_format.reasoning, model.token_bytes))
+    if use is None:
+        return replace(plan, reading=reading)
+    reading = replace(
+        reading,
+        form=FORMS[str(chat_format.form)],
+        names=use.names,
+        most_calls=None if use.parallel else 1,
+        # OpenAI's own answers to a named function end with "stop", all others that call with "tool_calls".
+        calls_reason="stop" if use.named else "tool_calls",
+    )
+    if not use.forced:
+        return replace(plan, reading=reading)
+    constraint = _forced(use, reading.opened, model)
+    return replace(plan, reading=reading, constraint=constraint, constraint_param="tools")
+
+
+def _forced(use: ToolUse, opened: bool, model: LiveModel) -> Constraint:
+    constraints = model.constraints
+    grammar = calls_grammar(model.chat_format, use.functions, use.parallel, opened, constraints.token_of, JSON_OPTIONS)
+    try:
+        return constraints.lark(grammar)
+    except ConstraintError as error:
+        raise invalid(f"The parameters of 'tools' cannot be enforced: {error}", "tools") from None

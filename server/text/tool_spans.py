@@ -1,0 +1,93 @@
+"""CallSpans: follows an answer's tokens and tells where a tool call is written, so that no call is ever loosened.
+
+Positions are protected inside a call, and where a draft or the target's own token would begin or continue a tag that
+opens or closes one: whether a call is made, and what it says, is then always the target's own decision.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from server.text.reasoning import ReasoningTags
+from server.text.stop_strings import StopAutomaton
+from server.text.token_bytes import TokenBytes
+from server.text.tool_calls import CallParser
+
+_BLANKS = b" \t\r\n"
+
+
+class _State(NamedTuple):
+    node: int  # of the automaton: what part of a tag the text ends with
+    inside: bool
+    fresh: bool  # nothing but blanks so far, so that a brace would begin an unannounced call
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRules:
+    """What opens and closes a call in one form.
+
+    automaton: over all tags. opening, closing, restarting: its nodes at the end of a tag that opens a call, closes
+    one, or ends the reasoning, behind which the answer proper begins.
+    """
+
+    automaton: StopAutomaton
+    opening: frozenset[int]
+    closing: frozenset[int]
+    restarting: frozenset[int]
+    bare: bool
+
+    @classmethod
+    def of(cls, form: type[CallParser], reasoning: ReasoningTags | None) -> "SpanRules":
+        kinds = (form.markers, (form.closing,) if form.closing else (), (reasoning.closing,) if reasoning else ())
+        automaton = StopAutomaton(tag.encode() for tags in kinds for tag in tags)
+        opening, closing, restarting = (frozenset(_walk(automaton, tag.encode()) for tag in tags) for tags in kinds)
+        return cls(automaton, opening, closing, restarting, form.bare)
+
+    def advance(self, state: _State, data: bytes) -> _State:
+        node, inside, fresh = state
+        if not node and not fresh and self.automaton.first_bytes.isdisjoint(data):
+            return state
+        for byte in data:
+            node = self.automaton.step(node, byte)
+            if fresh and byte not in _BLANKS:
+                inside, fresh = inside or (self.bare and byte == ord("{")), False
+            if node in self.opening:
+                inside = True
+            elif node in self.closing:
+                inside = False
+            elif node in self.restarting:
+                fresh = not inside
+        return _State(node, inside, fresh)
+
+
+def _walk(automaton: StopAutomaton, tag: bytes) -> int:
+    node = 0
+    for byte in tag:
+        node = automaton.step(node, byte)
+    return node
+
+
+class CallSpans:
+    """core.spans.SpanTracker over the bytes of the delivered tokens, tags included."""
+
+    def __init__(self, rules: SpanRules, token_bytes: TokenBytes) -> None:
+        self._rules = rules
+        self._token_bytes = token_bytes
+        self._state = _State(0, False, True)
+
+    def push(self, token_id: int) -> None:
+        self._state = self._rules.advance(self._state, self._token_bytes[token_id])
+
+    def protected(self, drafts: Sequence[int], choices: Sequence[int]) -> list[bool]:
+        flags: list[bool] = []
+        state = self._state
+        for draft, choice in zip(drafts, choices, strict=False):
+            drafted = self._rules.advance(state, self._token_bytes[draft])
+            chosen = drafted if choice == draft else self._rules.advance(state, self._token_bytes[choice])
+            flags.append(self._busy(state) or self._busy(drafted) or self._busy(chosen))
+            state = drafted
+        return flags
+
+    def _busy(self, state: _State) -> bool:
+        """Inside a call, or at a tag, complete or not."""
+        return state.inside or self._rules.automaton.depth[state.node] > 0
