@@ -75,7 +75,12 @@ def resized(model: PreTrainedModel, vocab: int) -> PreTrainedModel:
     return twin.eval().requires_grad_(False)
 
 
-def loaded(model: PreTrainedModel, name: str = "tiny") -> LoadedModel:
+def loaded(
+    model: PreTrainedModel,
+    name: str = "tiny",
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+) -> LoadedModel:
     return LoadedModel(
         model=model,
         config=model.config,
@@ -87,8 +92,8 @@ def loaded(model: PreTrainedModel, name: str = "tiny") -> LoadedModel:
         vocab_size=model.config.vocab_size,
         weights="float32",
         folder=None,
-        dtype=torch.float32,
-        device=torch.device("cpu"),
+        dtype=dtype,
+        device=torch.device(device),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface
 
 from core.layout import RaggedLayout
 from core.models.attention_flash import BLOCK_MULTIPLE, flash_obstacle, prepare_flash
@@ -151,9 +151,6 @@ def _attend(
     return out.unsqueeze(0), None
 
 
-def _no_mask(**_: Any) -> None:
-    """The backend makes its own masks from the layout."""
-
-
+# Nothing is registered as this implementation's masks: transformers then makes none, where it would otherwise ask
+# the device, in every forward, whether the positions show several sequences. The backends know the layout.
 AttentionInterface.register(IMPLEMENTATION, _attend)
-AttentionMaskInterface.register(IMPLEMENTATION, _no_mask)

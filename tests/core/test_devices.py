@@ -1,0 +1,134 @@
+"""Target and draft on other devices than the CPU, simulated: the same tokens, no mixed tensors, one wait a round."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from transformers import PreTrainedModel
+
+from core.evidence import gather_evidence
+from core.layout import RaggedLayout, Segment
+from core.models.attention_flash import prepare_flash
+from core.models.kv_cache import BlockPool
+from core.models.runner import ModelRunner
+from core.noise import NoiseCache
+from core.runtime import Runtime
+from core.verifiers.params import FlyParams, HybridParams
+from tests.core.test_evidence import batches, check_block, verdict
+from tests.core.test_exactness import Comparison, draft_model, request_for, target_model
+from tests.simulated_device import DEVICE, Remote, SimulatedDevice, moved
+from tests.tiny import EOS, Driver, loaded, outputs
+
+SIZE, BLOCKS = 16, 400
+EVERYTHING = ("greedy-penalties", "t1.3-free", "t0.7-everything")  # of SAMPLING: every edit, filter and kind of race
+
+
+def runner_on(model: PreTrainedModel, name: str, remote: bool) -> ModelRunner:
+    if not remote:
+        return ModelRunner(loaded(model, name), BLOCKS, SIZE)
+    return ModelRunner(loaded(moved(copy.deepcopy(model)), name, device=DEVICE), BLOCKS, SIZE)
+
+
+def runtime_on(target: bool, draft: bool) -> Runtime:
+    """True: on the simulated device."""
+    return Runtime(
+        target=runner_on(target_model(), "target", target),
+        draft=runner_on(draft_model("noisy"), "draft", draft),
+        pool=BlockPool(BLOCKS, SIZE),
+        control_ids=frozenset({0, 1, EOS}),
+    )
+
+
+@settings(deadline=None, max_examples=30)
+@given(batches())
+def test_evidence_of_a_device_is_the_cpus_and_waits_once(batch) -> None:
+    blocks, logits, control_ids = batch
+    with SimulatedDevice() as device:
+        got = gather_evidence(Remote(logits.clone()), blocks, control_ids, NoiseCache())
+    assert device.waits == ["tolist"]
+    for evidence, block in zip(got, blocks, strict=True):
+        check_block(evidence, block, logits, control_ids, judge_all=True)
+    sparing = gather_evidence(logits.clone(), blocks, control_ids, NoiseCache())
+    for evidence, other, block in zip(got, sparing, blocks, strict=True):
+        assert verdict(evidence, block) == verdict(other, block)
+
+
+@pytest.mark.parametrize(("target", "draft", "drafter"), [(True, False, "multilevel"), (False, True, "model")])
+def test_strict_equals_off_wherever_the_models_are(target: bool, draft: bool, drafter: str) -> None:
+    with SimulatedDevice():
+        runtime = runtime_on(target, draft)
+        requests = [request_for(name, drafter=drafter, num_draft_tokens=4) for name in EVERYTHING]
+        comparison = Comparison(runtime)
+        for request, got in zip(requests, outputs(runtime, requests), strict=True):
+            comparison.check(request, got)
+    assert comparison.excuses <= 1
+
+
+def test_a_loose_answer_does_not_depend_on_the_devices() -> None:
+    verifier = HybridParams(entropy_threshold=0.05, window=2)
+    request = request_for("t1.3-free", drafter="multilevel", num_draft_tokens=8, verifier=verifier, max_tokens=30)
+
+    def run(target: bool, draft: bool) -> tuple[list[int], int]:
+        [sequence] = Driver(runtime_on(target, draft)).run([request])
+        return sequence.output, sequence.counters.loosened.total()
+
+    plain = run(False, False)
+    with SimulatedDevice():
+        assert run(True, False) == run(True, True) == plain
+
+
+def test_a_forward_never_waits_for_its_device() -> None:
+    scattered = [
+        Segment((5, 6, 7), 20, (9, 3), 3),
+        Segment((8,), 40, (5, 1, 2), 1),
+        Segment((4,) * 40, 0, (7, 6, 8), 0),
+    ]
+    with SimulatedDevice() as device:
+        runner = runner_on(target_model(), "target", True)
+        device.waits.clear()
+        runner.forward(RaggedLayout.build(scattered, SIZE))
+        runner.forward(RaggedLayout.build([Segment((3, 4), 0, (0,), 0)], SIZE))
+    assert device.waits == []
+
+
+@pytest.mark.parametrize("verifier", [None, FlyParams(window=1)])
+@pytest.mark.parametrize(("drafter", "waits"), [("prompt_lookup", 1), ("model", 5)])
+def test_a_round_waits_once_for_the_target_and_once_for_each_draft(
+    drafter: str, waits: int, verifier: FlyParams | None
+) -> None:
+    options = {"drafter": drafter, "num_draft_tokens": 4, "verifier": verifier, "ignore_eos": True, "logprobs": 2}
+    rounds: list[list[str]] = []
+    with SimulatedDevice() as device:
+        driver = Driver(runtime_on(True, True), prefill_chunk=64)
+        driver.on_round = lambda: (rounds.append(list(device.waits)), device.waits.clear())[1]
+        driver.run([request_for(name, max_tokens=20, **options) for name in EVERYTHING])
+    drafting = [sum(item.drafted for item in result.items) > 0 for result in driver.rounds]
+    assert rounds[drafting.index(True)] == ["tolist"] * waits
+
+
+def test_the_simulated_device_notices_what_it_should() -> None:
+    with SimulatedDevice() as device:
+        there = torch.zeros(3, 4, device=DEVICE)
+        with pytest.raises(RuntimeError, match="same device"):
+            there + torch.zeros(4)
+        with pytest.raises(RuntimeError, match="same device"):
+            there[torch.tensor([0])]
+        assert device.waits == []
+        there[0] = 1.0
+        assert float(there.sum()) == 4.0
+        there[there > 0]
+        there.cpu()
+        torch.zeros(2).to(DEVICE)
+        torch.zeros(2).to(DEVICE, non_blocking=True)
+    assert device.waits == ["aten::_local_scalar_dense", "aten::index.Tensor", "aten::_to_copy", "aten::_to_copy"]
+
+
+def test_flash_indices_reach_the_device_in_one_copy_that_nobody_waits_for() -> None:
+    layout = RaggedLayout.build([Segment((0,), 300, (7, 2), 1), Segment((0, 0, 0), 6, (5,), 3)], 256)
+    with SimulatedDevice() as device:
+        flash = prepare_flash(layout, torch.bfloat16, DEVICE, lambda query, *_, **__: query)
+        assert device.copies == ["aten::_to_copy"]
+        assert device.waits == []
+        assert {index.device for index in (flash.row_starts, flash.key_starts, flash.table)} == {DEVICE}
+        assert flash.table.tolist() == [[7, 2], [5, 0]]
