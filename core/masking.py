@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from core.device_copy import to_device
 from core.grammar import Bits, Grammar, explore
 from core.penalties import RowGroup, barred_rows
 
@@ -24,7 +25,7 @@ def mask_logits(logits: Tensor, groups: Items[RowGroup]) -> None:
         return
     explore((grammar, group.drafts) for group, grammar in constrained)
     words = np.concatenate([_masks(group, grammar) for group, grammar in constrained])
-    forbidden = ~_unfold(torch.from_numpy(words).to(logits.device))
+    forbidden = ~_unfold(to_device(words, torch.int32, logits.device))
     row, width = 0, min(logits.shape[1], forbidden.shape[1])
     for group, _ in constrained:
         rows = logits[group.rows]

@@ -12,6 +12,7 @@ few numbers per token, kept on the sequence, so that a preempted one does not ow
 import torch
 from torch import Tensor
 
+from core.device_copy import to_device
 from core.logprobs import pack_logprobs, unpack_logprobs
 from core.sequence import Sequence, TokenLogprobs
 
@@ -27,7 +28,7 @@ def rows_to_score(sequence: Sequence, num_tokens: int) -> range:
 def score_prompt(sequence: Sequence, rows: Tensor, positions: range) -> None:
     """Keep what rows, raw logits float32 [len(positions), V], tell of the prompt's tokens behind them."""
     num_top = sequence.request.prompt_logprobs or 0
-    following = torch.tensor(sequence.tokens[positions.start + 1 : positions.stop + 1], device=rows.device)
+    following = to_device(sequence.tokens[positions.start + 1 : positions.stop + 1], torch.int64, rows.device)
     for few, tokens in zip(rows.split(_ROWS_AT_ONCE), following.split(_ROWS_AT_ONCE), strict=True):
         table = pack_logprobs(few, [], tokens, num_top).tolist()
         sequence.prompt_logprobs += [TokenLogprobs(row.choice, row.top) for row in unpack_logprobs(table)]

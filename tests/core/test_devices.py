@@ -5,20 +5,23 @@ import copy
 import pytest
 import torch
 from hypothesis import given, settings
+from llguidance import LLMatcher, LLTokenizer
 from transformers import PreTrainedModel
 
-from core.evidence import gather_evidence
+from core.evidence import VerifyBlock, gather_evidence
+from core.grammar import Grammar
 from core.layout import RaggedLayout, Segment
 from core.models.attention_flash import prepare_flash
 from core.models.kv_cache import BlockPool
 from core.models.runner import ModelRunner
 from core.noise import NoiseCache
 from core.runtime import Runtime
+from core.sequence import Sequence
 from core.verifiers.params import FlyParams, HybridParams
 from tests.core.test_evidence import batches, check_block, verdict
 from tests.core.test_exactness import Comparison, draft_model, request_for, target_model
 from tests.simulated_device import DEVICE, Remote, SimulatedDevice, moved
-from tests.tiny import EOS, Driver, loaded, outputs
+from tests.tiny import EOS, Driver, loaded, make_request, outputs
 
 SIZE, BLOCKS = 16, 400
 EVERYTHING = ("greedy-penalties", "t1.3-free", "t0.7-everything")  # of SAMPLING: every edit, filter and kind of race
@@ -52,6 +55,23 @@ def test_evidence_of_a_device_is_the_cpus_and_waits_once(batch) -> None:
     sparing = gather_evidence(logits.clone(), blocks, control_ids, NoiseCache())
     for evidence, other, block in zip(got, sparing, blocks, strict=True):
         assert verdict(evidence, block) == verdict(other, block)
+
+
+def test_grammars_mask_a_device_without_waiting_for_it() -> None:
+    bytes_only = LLTokenizer("byte")
+
+    def choices(logits: torch.Tensor) -> list[int]:
+        matcher = LLMatcher(bytes_only, LLMatcher.grammar_from_regex("[a-f]{9}"))
+        sequence = Sequence(make_request([5]), grammar=Grammar(matcher, bytes_only.eos_token, (), ()))
+        block = VerifyBlock(sequence, 0, list(b"abc"))
+        return gather_evidence(logits, [block], frozenset(), NoiseCache())[0].choice
+
+    logits = torch.randn(4, 300, generator=torch.Generator().manual_seed(3))
+    plain = choices(logits.clone())
+    assert set(plain) <= set(b"abcdef")
+    with SimulatedDevice() as device:
+        assert choices(Remote(logits.clone())) == plain
+    assert device.waits == ["tolist"]
 
 
 @pytest.mark.parametrize(("target", "draft", "drafter"), [(True, False, "multilevel"), (False, True, "model")])
