@@ -72,7 +72,7 @@ class ResponseObject:
             "temperature": 1.0 if body.temperature is None else body.temperature,
             "text": {"format": body.text_format, "verbosity": "medium"},
             "tool_choice": body.tool_choice or "auto",
-            "tools": [],
+            "tools": [tool.model_dump() for tool in body.tools or ()],
             "top_logprobs": body.top_logprobs or 0,
             "top_p": 1.0 if body.top_p is None else body.top_p,
             "truncation": "disabled",

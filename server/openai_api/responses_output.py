@@ -22,9 +22,14 @@ class OutputWriter:
         self.items: list[dict[str, Any]] = []
         self._open: _OpenItem | None = None
 
+    @property
+    def speaking(self) -> bool:
+        """Whether further words would join the message that is open."""
+        return isinstance(self._open, _Message)
+
     def say(self, text: str, logprobs: list[Entry]) -> Iterator[Event]:
         """Words of the answer, and the log-probabilities of the tokens shown with them."""
-        if not isinstance(self._open, _Message):
+        if not self.speaking:
             yield from self._begin(_Message(len(self.items)))
         yield from self._grow(text, logprobs)
 

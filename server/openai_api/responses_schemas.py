@@ -4,9 +4,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from server.errors import ApiError, invalid, unsupported
+from server.errors import ApiError, invalid, shorten, unsupported
 from server.openai_api.fields import TokenCount
 from server.openai_api.schemas import SamplingBody
+from server.openai_api.tools import Function, Tool
 
 LOGPROBS = "message.output_text.logprobs"
 
@@ -24,6 +25,35 @@ Input = Annotated[
 ]
 
 
+def _tool_choice(value: Any) -> Any:
+    if value in (None, "none", "auto", "required"):
+        return value
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "function" and isinstance(value.get("name"), str):
+        return value
+    if kind is None or kind == "function":
+        raise ValueError('must be \'none\', \'auto\', \'required\' or {"type": "function", "name": "..."}')
+    raise unsupported("tool_choice", f"A 'tool_choice' of type {shorten(repr(kind), 40)} is")
+
+
+ToolChoice = Annotated[
+    Any,
+    BeforeValidator(_tool_choice),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["none", "auto", "required", None]},
+                {
+                    "type": "object",
+                    "properties": {"type": {"const": "function"}, "name": {"type": "string"}},
+                    "required": ["type", "name"],
+                },
+            ]
+        }
+    ),
+]
+
+
 class _Options(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -36,11 +66,24 @@ class TextOptions(_Options):
 
 
 class ReasoningOptions(_Options):
-    """Only nulls: the model thinks as it is built to."""
+    """Only nulls: a model that thinks does so as it was trained to, and shows its thoughts in full."""
 
-    effort: None = None
-    summary: None = None
-    generate_summary: None = None
+    effort: Any = None
+    summary: Any = None
+    generate_summary: Any = None
+
+
+class FunctionTool(_Options):
+    """A function, without the nesting of chat completions. The types of tools that OpenAI hosts are not there."""
+
+    type: Literal["function"]
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def as_tool(self) -> Tool:
+        return Tool(type="function", function=Function(**self.model_dump(exclude={"type"})))
 
 
 class ResponseStreamOptions(_Options):
@@ -82,8 +125,8 @@ class ResponsesBody(SamplingBody):
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
     truncation: Literal["disabled"] | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: Any = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None
     max_tool_calls: TokenCount | None = Field(None, description="counts built-in tools, of which there are none")
     stream_options: ResponseStreamOptions | None = None
@@ -123,11 +166,18 @@ class ResponsesBody(SamplingBody):
             raise invalid(f"'return_provenance' needs '{LOGPROBS}' in 'include'.", "return_provenance")
         if self.stream_options is not None and not self.stream:
             raise invalid("'stream_options' is only allowed when 'stream' is true.", "stream_options")
-        if self.tools and self.tool_choice != "none":
-            raise unsupported("tools", "'tools' are")
+        for name, value in (self.reasoning.model_dump() if self.reasoning is not None else {}).items():
+            if value is not None:
+                raise unsupported(f"reasoning.{name}", f"'reasoning.{name}' is")
         if self.text_format.get("type") != "text":
             raise unsupported("text.format", "A 'text.format' other than 'text' is")
         return self
+
+    @property
+    def nested_tool_choice(self) -> Any:
+        """tool_choice as chat completions write it."""
+        choice = self.tool_choice
+        return {"type": "function", "function": {"name": choice["name"]}} if isinstance(choice, dict) else choice
 
     @property
     def text_format(self) -> dict[str, Any]:
