@@ -7,17 +7,18 @@ files; a weight exists in float32 only while its layer is packed.
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from core.models.checkpoint import Checkpoint, fingerprint
 from core.models.errors import InvalidModelFile, UnsupportedModel
-from core.models.filling import fill
+from core.models.filling import fill, is_packed
 from core.models.gguf_conversion import convert_gguf
 from core.models.model_config import empty_model, read_config
 from core.models.packed_linear import WeightKind, packing_available
 from core.models.special_tokens import end_token_ids, special_token_ids
+from core.models.tensor_parallel import check_plan, load_shard, local_config, processes
 from core.models.weight_names import ModelWeights
 
 __all__ = [
@@ -37,7 +38,8 @@ logger = logging.getLogger(__name__)
 class LoadedModel:
     """A model and what the engine must know about it.
 
-    model: transformers' causal LM in eval mode. dtype: of activations and KV. weights: what the linear
+    model: transformers' causal LM in eval mode, of several processes' one this one's shard. config: with the
+    key heads of this process. dtype: of activations and KV. weights: what the linear
     layers really hold. fingerprint: hex, equal for equal config, tokenizer and weights. max_context:
     positions. vocab_size: columns of the logits. eos_token_ids: any of them ends an answer.
     control_token_ids: special tokens, end tokens included.
@@ -58,25 +60,41 @@ class LoadedModel:
 
 
 def load_model(
-    folder: Path, weights: WeightKind, device: str | torch.device = "cpu", name: str | None = None
+    folder: Path,
+    weights: WeightKind,
+    device: str | torch.device = "cpu",
+    name: str | None = None,
+    tp_plan: Literal["auto"] | None = None,
 ) -> LoadedModel:
     """Load a model for inference.
 
     weights: what linear layers hold; "fp16" and "int8" are packed for CPUs (float32 activations). On other
     devices "fp16" is plain half precision and "int8" a ValueError. Where the CPU lacks the packed kernels
-    both fall back to float32, with a warning. UnsupportedModel for what architectures.py or FIXED_ROPE lacks;
-    InvalidModelFile if files are missing, damaged or do not fit the config.
+    both fall back to float32, with a warning. tp_plan: "auto" shares the model between torchrun's processes,
+    and asks for a model that can be shared even where there is but one. UnsupportedModel for what
+    architectures.py or FIXED_ROPE lacks, or what cannot be shared; InvalidModelFile if files are missing,
+    damaged or do not fit the config.
     """
     device = torch.device(device)
     config = read_config(folder)
     weights, dtype = resolve_weights(weights, device)
-    model = empty_model(config)
-    with Checkpoint(folder) as checkpoint:
-        fill(model, ModelWeights(model, checkpoint), weights, dtype, device)
+    degree = 1
+    if tp_plan is not None:
+        degree = processes()
+        check_plan(config, degree)
+    if degree > 1:
+        if is_packed(weights, device.type):
+            raise UnsupportedModel(f"packed {weights} weights cannot be shared between processes; use bfloat16")
+        model = load_shard(folder, config, dtype, device)
+        config, device = local_config(config, degree), model.device
+    else:
+        model = empty_model(config).eval()
+        with Checkpoint(folder) as checkpoint:
+            fill(model, ModelWeights(model, checkpoint), weights, dtype, device)
     special = special_token_ids(folder)
     end_ids = end_token_ids(folder, special)
     return LoadedModel(
-        model=model.eval(),
+        model=model,
         config=config,
         name=name or folder.name,
         fingerprint=fingerprint(folder),

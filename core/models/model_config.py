@@ -15,6 +15,9 @@ from core.models.special_tokens import read_json
 # a long neighbour would turn everybody's keys.
 FIXED_ROPE = ("default", "linear", "llama3", "yarn", "ntk_alpha")
 
+# transformers' way to run experts that adds up each row's own terms in the order of its choices.
+EXPERTS = "grouped_mm"
+
 
 def read_config(folder: Path) -> Any:
     """transformers' config object, of an architecture we have proved. UnsupportedModel for any other."""
@@ -74,6 +77,5 @@ def empty_model(config: Any) -> Any:
     with torch.device("meta"):
         model = model_class(config.architectures[0])(config)
     if model._can_set_experts_implementation():
-        # Adds up each row's own terms in the order of its choices.
-        model.set_experts_implementation("grouped_mm")
+        model.set_experts_implementation(EXPERTS)
     return model
