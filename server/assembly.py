@@ -11,8 +11,8 @@ import torch
 
 from core.correction_memory import CorrectionMemory, MemoryFileError
 from core.drafters.base import DRAFTERS
-from core.models.attention import BACKENDS
-from core.models.kv_cache import BlockPool
+from core.models.attention import choose_backend, common_block_size
+from core.models.kv_cache import BlockPool, kv_shape
 from core.models.loader import LoadedModel, load_model
 from core.models.runner import ModelRunner
 from core.runtime import Runtime
@@ -20,19 +20,21 @@ from core.verifiers.params import VerifierParams
 from scheduler.engine import AsyncEngine
 from scheduler.limits import SchedulerLimits
 from scheduler.observer import EngineObserver
+from server.assembly_error import AssemblyError
+from server.expectations import ExpectationError, model_config
+from server.kv_size import kv_tokens
+from server.memory import model_memory, too_large
 from server.model_folders import Folders
+from server.model_settings import ModelSettings
+from server.placement import Machine, Placement, obstacles, place
 from server.serving_config import Limits, Served, ServingConfig
-from server.settings import DraftSettings, Settings, TargetSettings
+from server.settings import Settings
 from server.step_costs import measure_step_costs
+from server.vocabularies import Vocabulary, check_vocabularies
+
+__all__ = ["AssemblyError", "assemble", "serving_config"]
 
 log = logging.getLogger(__name__)
-
-_BACKEND = "sdpa"
-_BLOCK_SIZE = 16  # where the backend leaves it to us
-
-
-class AssemblyError(Exception):
-    """The parts do not fit together; the message says which and why."""
 
 
 def serving_config(settings: Settings) -> ServingConfig:
@@ -57,26 +59,43 @@ def serving_config(settings: Settings) -> ServingConfig:
         cors_origins=server.cors_origins,
         owned_by=server.owned_by,
         drain_seconds=server.drain_seconds,
+        tool_call_parser=settings.chat.tool_call_parser,
+        reasoning_parser=settings.chat.reasoning_parser,
         limits=Limits(max_body_bytes=server.max_body_bytes, body_timeout=server.body_timeout),
     )
 
 
 def assemble(settings: Settings, folders: Folders, observer: EngineObserver | None = None) -> Served:
-    """Load everything; takes seconds to a minute, so call it off the event loop.
+    """Load everything; takes seconds to minutes, so call it off the event loop.
 
-    AssemblyError if the models' vocabularies differ, max_context is beyond the model's, or the correction
-    memory is of other models; UnsupportedModel or InvalidModelFile if a model cannot be loaded.
+    AssemblyError if this machine lacks the devices or their memory, the models' vocabularies differ, max_context
+    is beyond the model's, a config is not what was expected, or the correction memory is of other models;
+    UnsupportedModel or InvalidModelFile if a model cannot be loaded.
     """
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    target = _load(settings.models.target, folders.target)
+    try:
+        return _assemble(settings, folders, observer)
+    except torch.OutOfMemoryError as error:
+        raise AssemblyError(
+            f"out of GPU memory: {str(error).split('. ')[0]}. Lower kv_cache.gpu_memory_utilization or "
+            "kv_cache.tokens, see what else runs on the device, or choose smaller models."
+        ) from error
+
+
+def _assemble(settings: Settings, folders: Folders, observer: EngineObserver | None) -> Served:
+    placements = _placements(settings, folders)
+    target = _load(settings.models.target, placements[0], folders.target)
     _check_context(settings, target)
     tokenizer = _tokenizer(folders.target)
     draft = None
     if settings.models.draft is not None and folders.draft is not None:
         if folders.draft != folders.target:
-            _check_vocabularies(target.name, tokenizer, settings.models.draft.label, _tokenizer(folders.draft))
-        draft = _load(settings.models.draft, folders.draft)
+            check_vocabularies(
+                Vocabulary.of(target.name, tokenizer, folders.target),
+                Vocabulary.of(settings.models.draft.label, _tokenizer(folders.draft), folders.draft),
+            )
+        draft = _load(settings.models.draft, placements[1], folders.draft)
     runtime = _runtime(settings, target, draft)
     measure_step_costs(runtime, settings.scheduler.max_running)
     engine = AsyncEngine(runtime, _limits(settings, target), observer)
@@ -93,40 +112,32 @@ def assemble(settings: Settings, folders: Folders, observer: EngineObserver | No
     )
 
 
-def check_vocabularies(
-    target: str, target_vocab: Mapping[str, int], draft: str, draft_vocab: Mapping[str, int]
-) -> None:
-    """AssemblyError unless both map the same tokens to the same ids: drafts are compared by id.
-
-    The padded width of the logits may differ; only ids that stand for a token count.
-    """
-    if target_vocab == draft_vocab:
-        return
-    target_tokens, draft_tokens = ({i: token for token, i in v.items()} for v in (target_vocab, draft_vocab))
-    ids = sorted(target_tokens.keys() | draft_tokens.keys())
-    differing = [i for i in ids if target_tokens.get(i) != draft_tokens.get(i)]
-    examples = "; ".join(
-        f"id {i} is {_quoted(target_tokens.get(i))} in {target} and {_quoted(draft_tokens.get(i))} in {draft}"
-        for i in differing[:3]
-    )
-    raise AssemblyError(
-        f"the draft model {draft} has another vocabulary than the target {target}: {len(differing)} ids differ "
-        f"({examples}). Choose a draft model of the same family, or set models.draft to null."
-    )
-
-
-def _quoted(token: str | None) -> str:
-    return "no token" if token is None else repr(token)
+def _placements(settings: Settings, folders: Folders) -> list[Placement]:
+    """Of target and draft. AssemblyError for what this machine cannot hold, before minutes go into reading it."""
+    machine = Machine.here(settings)
+    if wrong := list(obstacles(settings, machine)):
+        raise AssemblyError("; ".join(wrong))
+    placements, memories = [], []
+    for (key, model), folder in zip(settings.models.items(), (folders.target, folders.draft), strict=False):
+        placed = place(model, machine)
+        placements.append(placed)
+        try:
+            config = model_config(key, model, folder)
+        except ExpectationError as error:
+            raise AssemblyError(str(error)) from error
+        if placed.cuda_index is not None:
+            memories.append(model_memory(config, placed))
+    free = {one.device: torch.cuda.mem_get_info(one.device)[0] for one in memories}
+    if wrong := list(too_large(memories, free)):
+        raise AssemblyError("; ".join(wrong))
+    return placements
 
 
-def _check_vocabularies(target: str, target_tokenizer: Any, draft: str, draft_tokenizer: Any) -> None:
-    check_vocabularies(target, target_tokenizer.get_vocab(), draft, draft_tokenizer.get_vocab())
-
-
-def _load(model: TargetSettings | DraftSettings, folder: Path) -> LoadedModel:
+def _load(model: ModelSettings, placed: Placement, folder: Path) -> LoadedModel:
     began = time.monotonic()
-    loaded = load_model(folder, model.weights, name=model.label)
-    log.info("loaded %s (%s) in %.1f s", model.label, loaded.weights, time.monotonic() - began)
+    loaded = load_model(folder, placed.weights, placed.device, name=model.label)
+    where = f"{loaded.weights} on {placed.device}"
+    log.info("loaded %s (%s) in %.1f s", model.label, where, time.monotonic() - began)
     return loaded
 
 
@@ -169,12 +180,21 @@ def _limits(settings: Settings, target: LoadedModel) -> SchedulerLimits:
 
 def _runtime(settings: Settings, target: LoadedModel, draft: LoadedModel | None) -> Runtime:
     """One pool of blocks, whose ids index the KV of both models."""
-    block_size = BACKENDS[_BACKEND].block_size or _BLOCK_SIZE
-    num_blocks = -(-settings.kv_cache.tokens // block_size)
+    models = [target] if draft is None else [target, draft]
+    try:
+        backends = [
+            choose_backend(loaded.device, loaded.dtype, model.attention, kv_shape(loaded.config)[1])
+            for loaded, (_, model) in zip(models, settings.models.items(), strict=True)
+        ]
+    except ValueError as error:
+        raise AssemblyError(str(error)) from error
+    block_size = common_block_size(backends)
+    num_blocks = -(-kv_tokens(settings, models, block_size) // block_size)
+    runners = [ModelRunner(loaded, num_blocks, block_size, name) for loaded, name in zip(models, backends, strict=True)]
     return Runtime(
-        target=ModelRunner(target, num_blocks, block_size, _BACKEND),
+        target=runners[0],
         pool=BlockPool(num_blocks, block_size),
-        draft=ModelRunner(draft, num_blocks, block_size, _BACKEND) if draft is not None else None,
+        draft=runners[1] if draft is not None else None,
         control_ids=target.control_token_ids,
         memory=_memory(settings.speculation.correction_memory, target, draft),
     )

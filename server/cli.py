@@ -79,23 +79,27 @@ def fetch(config: ConfigOption) -> None:
 
 @config_app.command("check")
 def config_check(files: Annotated[list[Path], typer.Argument(help="YAML files.", metavar="FILE...")]) -> None:
-    """Check configuration files and say what they come to. Exit code 2 if one is wrong."""
+    """Check configuration files and say what they need and what is missing here. Exit code 2 if one is wrong."""
+    from core.models.errors import InvalidModelFile, UnsupportedModel
+    from server.config_report import report
+    from server.expectations import ExpectationError
     from server.settings_loading import ConfigError, load_settings
-    from server.settings_summary import summary
 
     wrong = False
     for file in files:
         try:
-            settings = load_settings(file)
+            lines = report(load_settings(file))
         except ConfigError as error:
             wrong = True
             _complain(str(error))
             continue
+        except (ExpectationError, InvalidModelFile, UnsupportedModel) as error:
+            wrong = True
+            _complain(f"{file}: {error}")
+            continue
         typer.echo(f"{file}: valid")
-        for line in summary(settings):
+        for line in lines:
             typer.echo(f"  {line}")
-        for warning in settings.warnings():
-            typer.echo(f"  warning: {warning}")
     if wrong:
         raise typer.Exit(2)
 

@@ -1,12 +1,13 @@
-"""Serving, in the order in which things should fail: the port first, then the weights, then the models.
+"""Serving, in the order in which things should fail: the port, the devices, then the weights, then the models.
 
-What takes seconds to import waits until the first two are there.
+What takes seconds to import waits until the port is there and, for models on the CPU, the weights.
 """
 
 import socket
 import time
 
 from server.model_folders import fetch
+from server.preflight import preflight
 from server.settings import Settings
 from server.weights import WeightsError
 
@@ -16,9 +17,11 @@ class ServeError(Exception):
 
 
 def run(settings: Settings) -> None:
-    """Serve until stopped. ServeError if the port, the weights or the models cannot be had."""
+    """Serve until stopped. ServeError if the port, the devices, the weights or the models cannot be had."""
     began = time.monotonic()
     with _bind(settings.server.host, settings.server.port) as port:
+        if wrong := preflight(settings):
+            raise ServeError("\n".join(wrong))
         try:
             folders = fetch(settings)
         except WeightsError as error:

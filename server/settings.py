@@ -8,65 +8,49 @@ that names the key, the value and what is allowed; nothing unknown is ignored.
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, OffParams, StrictParams
-from server.weights.sources import ModelSource
+from server.model_settings import ModelsSettings
+from server.settings_base import Section, conflict
 from server.weights.store import default_cache
 
 # Spelt out, since a Literal must be; a test holds them against core's tables, which import torch.
 VerifierName = Literal["off", "strict", "fly", "csd", "hybrid", "lossy"]
 DrafterName = Literal["model", "prompt_lookup", "multilevel"]
-Weights = Literal["fp16", "int8", "float32", "bfloat16"]
 
 
-def _conflict(message: str) -> PydanticCustomError:
-    """An error between keys, which the message names itself."""
-    return PydanticCustomError("conflict", "{message}", {"message": message})
+def _or_auto(value: Any, number: ValidatorFunctionWrapHandler) -> Any:
+    if value == "auto":
+        return None
+    try:
+        return number(value)
+    except ValidationError:
+        raise PydanticCustomError("tokens", "should be a whole number from 256 up, or auto") from None
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class KvCacheSettings(Section):
+    """tokens: positions held for all sequences together, rounded up to whole blocks; on a CPU, memory is taken as
+    it fills. `auto` (None here): on a CPU 32768, on CUDA what fits beside the weights into
+    gpu_memory_utilization of a device's memory; the rest of it is for the forwards.
+    """
+
+    tokens: Annotated[int | None, Field(ge=256), WrapValidator(_or_auto)] = None
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
 
 
-class TargetSettings(ModelSource):
-    """The model whose answers are served. weights: what its linear layers are held as; fp16 is exact on a CPU."""
-
-    weights: Weights = "fp16"
-
-
-class DraftSettings(ModelSource):
-    """The small model that guesses ahead. Errors of int8 cost speed, never correctness."""
-
-    weights: Weights = "int8"
-
-
-class ModelsSettings(_Section):
-    """draft: null for none; `source: target` for the target's own files, held as other weights."""
-
-    target: TargetSettings
-    draft: DraftSettings | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _share_files(cls, data: Any) -> Any:
-        draft, target = (data.get("draft"), data.get("target")) if isinstance(data, dict) else (None, None)
-        if isinstance(draft, dict) and isinstance(target, dict) and draft.get("source") == "target":
-            shared = {key: target[key] for key in ("source", "sha256", "size") if key in target}
-            name = f"{target['name']} (draft)" if "name" in target else None
-            return {**data, "draft": {"name": name, **draft, **shared}}
-        return data
-
-
-class KvCacheSettings(_Section):
-    """tokens: positions held for all sequences together, rounded up to whole blocks. Memory is taken as it fills."""
-
-    tokens: int = Field(32768, ge=256)
-
-
-class SchedulerSettings(_Section):
+class SchedulerSettings(Section):
     """Bounds on what runs at once; see scheduler.limits.SchedulerLimits."""
 
     max_running: int = Field(16, ge=1)
@@ -77,11 +61,11 @@ class SchedulerSettings(_Section):
     @model_validator(mode="after")
     def _chunk_fits(self) -> Self:
         if self.prefill_chunk > self.round_tokens:
-            raise _conflict(f"prefill_chunk = {self.prefill_chunk} must not exceed round_tokens = {self.round_tokens}")
+            raise conflict(f"prefill_chunk = {self.prefill_chunk} must not exceed round_tokens = {self.round_tokens}")
         return self
 
 
-class VerifierSettings(_Section):
+class VerifierSettings(Section):
     """Per verifier, the parameters a request naming it does not give."""
 
     off: OffParams = OffParams()
@@ -92,7 +76,7 @@ class VerifierSettings(_Section):
     lossy: LossyParams = LossyParams()
 
 
-class SpeculationSettings(_Section):
+class SpeculationSettings(Section):
     """What a request gets that does not say, and what it may say.
 
     draft_length: `fixed` drafts num_draft_tokens each round. correction_memory: CSD's table, a file;
@@ -114,21 +98,28 @@ class SpeculationSettings(_Section):
     def _consistent(self) -> Self:
         k, most = self.num_draft_tokens, self.max_num_draft_tokens
         if k > most:
-            raise _conflict(f"num_draft_tokens = {k} must not exceed max_num_draft_tokens = {most}")
+            raise conflict(f"num_draft_tokens = {k} must not exceed max_num_draft_tokens = {most}")
         if self.verifier not in self.allowed_verifiers:
             allowed = ", ".join(self.allowed_verifiers)
-            raise _conflict(f"verifier = {self.verifier} must be one of allowed_verifiers ({allowed})")
+            raise conflict(f"verifier = {self.verifier} must be one of allowed_verifiers ({allowed})")
         if self.drafter not in ("auto", *self.allowed_drafters):
             allowed = ", ".join(self.allowed_drafters)
-            raise _conflict(f"drafter = {self.drafter} must be auto or one of allowed_drafters ({allowed})")
+            raise conflict(f"drafter = {self.drafter} must be auto or one of allowed_drafters ({allowed})")
         return self
+
+
+class ChatSettings(Section):
+    """Which markup the model writes around its tool calls and its reasoning; auto tells it from its chat template."""
+
+    tool_call_parser: Literal["auto", "hermes", "llama3_json", "mistral", "none"] = "auto"
+    reasoning_parser: Literal["auto", "think", "mistral", "none"] = "auto"
 
 
 def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class ServerSettings(_Section):
+class ServerSettings(Section):
     """Where and to whom. cors_origins: ["*"] for any. drain_seconds: how long a stop waits for running answers."""
 
     host: str = Field("127.0.0.1", min_length=1)
@@ -144,7 +135,7 @@ class ServerSettings(_Section):
     @model_validator(mode="after")
     def _keys_are_keys(self) -> Self:
         if any(not key.get_secret_value().strip() for key in self.api_keys):
-            raise _conflict("api_keys must not hold an empty key")
+            raise conflict("api_keys must not hold an empty key")
         return self
 
 
@@ -166,6 +157,7 @@ class Settings(BaseSettings):
     kv_cache: KvCacheSettings = KvCacheSettings()
     scheduler: SchedulerSettings = SchedulerSettings()
     speculation: SpeculationSettings = SpeculationSettings()
+    chat: ChatSettings = ChatSettings()
     server: ServerSettings = ServerSettings()
     threads: int | None = Field(None, ge=1, le=1024)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -175,11 +167,11 @@ class Settings(BaseSettings):
     def _consistent(self) -> Self:
         drafter, context, tokens = self.speculation.drafter, self.max_context, self.kv_cache.tokens
         if self.models.draft is None and drafter in ("model", "multilevel"):
-            raise _conflict(
+            raise conflict(
                 f"speculation.drafter = {drafter} needs a draft model: set models.draft, or use auto or prompt_lookup"
             )
-        if context is not None and context > tokens:
-            raise _conflict(f"max_context = {context} must not exceed kv_cache.tokens = {tokens}")
+        if context is not None and tokens is not None and context > tokens:
+            raise conflict(f"max_context = {context} must not exceed kv_cache.tokens = {tokens}")
         self._check_blocks_fit()
         return self
 
@@ -188,7 +180,7 @@ class Settings(BaseSettings):
         loose = [name for name in self.speculation.allowed_verifiers if name not in ("off", "strict")]
         most, rows = self.speculation.max_num_draft_tokens, self.scheduler.round_tokens
         if loose and most >= rows:
-            raise _conflict(
+            raise conflict(
                 f"speculation.max_num_draft_tokens = {most} must be below scheduler.round_tokens = {rows}, "
                 f"as long as speculation.allowed_verifiers has {', '.join(loose)}"
             )
@@ -208,6 +200,11 @@ class Settings(BaseSettings):
                     f"speculation.num_draft_tokens = {k} is not above speculation.verifiers.{name}.window = {window}: "
                     f"by default {name} cannot defer anything"
                 )
+        if self.speculation.verifier in ("csd", "hybrid") and self.speculation.correction_memory is None:
+            does = "loosens nothing" if self.speculation.verifier == "csd" else "is fly alone"
+            found.append(
+                f"speculation.verifier = {self.speculation.verifier} {does} without a speculation.correction_memory"
+            )
         if not self.server.api_keys and self.server.host not in ("127.0.0.1", "localhost", "::1"):
             found.append(f"server.host = {self.server.host} without server.api_keys: anybody who reaches it can use it")
         return found

@@ -70,10 +70,21 @@ def load_settings(file: Path, flags: Mapping[str, Any] | None = None) -> Setting
 
 
 class _Environment(EnvSettingsSource):
-    """Values are JSON where they parse as such, else text, so that a bare name needs no quotes."""
+    """Values are JSON where they parse as such, else text, so that a bare name needs no quotes; null is null."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         return _decode(value)
+
+    def __call__(self) -> dict[str, Any]:
+        # The base class takes null for a whole section as if nothing had been said, and elsewhere for a word.
+        sections = {name: None for name in Settings.model_fields if os.environ.get(_PREFIX + name.upper()) == "null"}
+        return {**{key: _nulls(value) for key, value in super().__call__().items()}, **sections}
+
+
+def _nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _nulls(inner) for key, inner in value.items()}
+    return None if value == "null" else value
 
 
 def _decode(value: str) -> Any:

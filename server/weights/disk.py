@@ -17,13 +17,14 @@ def human(size: int) -> str:
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
-def _free(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
+    """Free where `folder` lies or will lie."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(existing).free
 
 
 def disk_full(folder: Path, needed: int | None) -> WeightsError:
-    free = _free(folder)
+    free = free_bytes(folder)
     need = f"about {human(needed)} needed, " if needed else ""
     return WeightsError(
         f"disk full: {need}{human(free)} free in {folder}. Free some space there, "
@@ -33,7 +34,7 @@ def disk_full(folder: Path, needed: int | None) -> WeightsError:
 
 def require_space(folder: Path, needed: int) -> None:
     """Raise WeightsError unless `needed` bytes are free where `folder` lies."""
-    if _free(folder) < needed:
+    if free_bytes(folder) < needed:
         raise disk_full(folder, needed)
 
 

@@ -4,7 +4,9 @@ The client asks five times before it gives up (23 s where nothing answers); a sh
 first, so that an unreachable hub costs a few seconds and the next source is tried.
 """
 
+import json
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,6 +57,31 @@ def fetch_snapshot(source: HuggingFaceSource) -> Path:
         missing = sum(file.file_size or 0 for file in listed if file.will_download)
         require_space(Path(HF_HUB_CACHE), missing)
         return Path(snapshot_download(name, revision=revision, **files))
+
+
+def cached_snapshot(source: HuggingFaceSource) -> Path | None:
+    """The snapshot's folder, if all of it was downloaded before; the hub is not asked."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    config = try_to_load_from_cache(source.huggingface, "config.json", HF_HUB_CACHE, source.revision)
+    if not isinstance(config, str):
+        return None
+    folder = Path(config).parent
+    index = folder / "model.safetensors.index.json"
+    try:
+        shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values()) if index.exists() else set()
+    except (OSError, ValueError, KeyError, AttributeError):
+        return None
+    files = [folder / name for name in shards or {"model.safetensors"}]
+    return folder if all(file.exists() for file in files) else None
+
+
+def has_token() -> bool:
+    """Whether the client will find a token: in HF_TOKEN, or where `hf auth login` keeps it."""
+    from huggingface_hub.constants import HF_TOKEN_PATH
+
+    return bool(os.environ.get("HF_TOKEN") or os.environ.get("HUGGING_FACE_HUB_TOKEN")) or Path(HF_TOKEN_PATH).exists()
 
 
 def _probe(source: HuggingFaceSource, file: str) -> int | None:

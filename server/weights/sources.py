@@ -42,11 +42,15 @@ class LocalSource(_Source):
 
 
 class HuggingFaceSource(_Source):
-    """A Hugging Face repository: one GGUF `file` of it, or without `file` its safetensors and tokenizer."""
+    """A Hugging Face repository: one GGUF `file` of it, or without `file` its safetensors and tokenizer.
+
+    gated: access must be asked for on its page, so that `config check` can say when HF_TOKEN is missing.
+    """
 
     huggingface: str = Field(pattern=rf"^{_REPOSITORY.pattern}$")
     file: str | None = Field(None, pattern=r"\.gguf$")
     revision: str | None = None
+    gated: bool = False
 
     @property
     def is_gguf(self) -> bool:

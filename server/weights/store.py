@@ -67,6 +67,11 @@ class WeightStore:
         """The local folder, if nothing has to be fetched or converted; the network is not asked."""
         return next((folder for source in model.source if (folder := self._ready(model, source))), None)
 
+    def here(self, model: ModelSource) -> Path | None:
+        """`ready`, or a Hugging Face snapshot that is in that library's own cache as a whole."""
+        snapshots = (source for source in model.source if isinstance(source, HuggingFaceSource) and not source.is_gguf)
+        return self.ready(model) or next((f for s in snapshots if (f := huggingface.cached_snapshot(s))), None)
+
     def _ready(self, model: ModelSource, source: Source) -> Path | None:
         if not source.is_gguf:
             return source.path if isinstance(source, LocalSource) and source.path.is_dir() else None
@@ -170,7 +175,7 @@ def _key(model: ModelSource, source: Source) -> str:
     """A folder name. A local file without a checksum counts as changed when its size or time changes."""
     if model.sha256 is not None:
         return model.sha256
-    identity = source.model_dump_json()
+    identity = source.model_dump_json(exclude={"gated"})
     if isinstance(source, LocalSource) and source.path.exists():
         stat = source.path.stat()
         identity = f"{source.path.resolve()} {stat.st_size} {stat.st_mtime_ns}"

@@ -7,12 +7,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from core.correction_memory import CorrectionMemory
 from scheduler.events import FinishedEvent, TokensEvent
-from server.assembly import AssemblyError, assemble, check_vocabularies, serving_config
+from server.assembly import AssemblyError, assemble, serving_config
 from server.model_folders import Folders
 from server.serving_config import Served
 from server.settings import Settings
 from server.settings_loading import load_settings
-from server.settings_summary import kv_bytes_per_token
 from tests.server import serving
 from tests.tiny import make_request
 
@@ -101,12 +100,6 @@ def test_another_vocabulary_is_refused_with_examples(target: Path, tmp_path: Pat
     )
 
 
-def test_vocabularies_are_compared_by_id() -> None:
-    check_vocabularies("T", {"a": 0, "b": 1}, "D", {"b": 1, "a": 0})
-    with pytest.raises(AssemblyError, match=r"2 ids differ \(id 0 is 'a' in T and 'b' in D; id 1 is 'b' in T and 'a'"):
-        check_vocabularies("T", {"a": 0, "b": 1}, "D", {"b": 0, "a": 1})
-
-
 def test_a_context_beyond_the_models_own_is_refused(target: Path) -> None:
     with pytest.raises(AssemblyError, match="max_context = 257 is beyond target's own 256 tokens"):
         assembled(target, max_context=257)
@@ -172,9 +165,3 @@ def test_settings_become_the_servers_configuration(target: Path) -> None:
     assert (config.default_num_draft_tokens, config.max_num_draft_tokens, config.strict_prefix) == (5, 9, 3)
     assert (config.api_keys, config.cors_origins, config.drain_seconds) == (("sk-1",), ("*",), 2)
     assert config.limits.max_body_bytes == 4096
-
-
-def test_kv_memory_is_computed_from_the_config(target: Path) -> None:
-    # 2 (keys and values) x 2 layers x 2 heads x 16 dimensions x 4 bytes
-    assert kv_bytes_per_token(target, "fp16") == 512
-    assert kv_bytes_per_token(target, "bfloat16") == 256

@@ -92,7 +92,10 @@ def test_config_check_goes_through_every_file(tmp_path: Path) -> None:
     target = save_pair(tmp_path / "target")
     good = write_config(
         tmp_path,
-        models={"target": {"source": str(target)}, "draft": {"source": "target", "weights": "bfloat16"}},
+        models={
+            "target": {"source": str(target), "device": "cpu"},
+            "draft": {"source": "target", "device": "cpu", "weights": "bfloat16"},
+        },
         kv_cache={"tokens": 1000},
         speculation={"num_draft_tokens": 6},
     )
@@ -102,12 +105,44 @@ def test_config_check_goes_through_every_file(tmp_path: Path) -> None:
     assert outcome.returncode == 2
     assert "missing.yaml: no such file" in outcome.stderr
     assert f"{good}: valid" in outcome.stdout
-    # 2 layers x keys and values x 2 heads x 16 dimensions: 512 bytes in float32, 256 in bfloat16
-    assert "KV cache: 1000 tokens of 0.8 kB, 0.8 MB when full" in outcome.stdout
+    assert "KV cache: 0.8 kB a token (target 0.5 kB, draft 0.3 kB); 1000 tokens, 63 blocks of 16" in outcome.stdout
     assert "warning: speculation.num_draft_tokens = 6 is not above" in outcome.stdout
     assert "1 API keys" in outcome.stdout
     assert "configs/demo.yaml: valid" in outcome.stdout
     assert "s3cret" not in outcome.stdout
+
+
+def test_what_is_missing_here_does_not_make_a_configuration_wrong(tmp_path: Path) -> None:
+    outcome = slipstream("config", "check", write_config(tmp_path))
+    assert outcome.returncode == 0
+    assert outcome.stdout.endswith("  missing here:\n    - models.target.source: nothing at missing-model\n")
+    assert not outcome.stderr
+
+
+def test_files_that_contradict_a_configuration_make_it_wrong(tmp_path: Path) -> None:
+    file = save_pair(tmp_path / "target") / "config.json"
+    models = {"target": {"source": str(file.parent)}}
+    file.write_text(json.dumps({**json.loads(file.read_text()), "architectures": ["FooForCausalLM"]}))
+    outcome = slipstream("config", "check", write_config(tmp_path, models=models))
+    assert outcome.returncode == 2
+    assert f"slipstream: {tmp_path}/config.yaml: architecture 'FooForCausalLM' is not supported" in outcome.stderr
+    assert "valid" not in outcome.stdout
+
+
+def test_a_gpu_that_is_not_here_is_told_before_anything_is_fetched(tmp_path: Path) -> None:
+    file = write_config(tmp_path, models={"target": {"source": "org/huge", "device": "cuda:99"}}, server={"port": 0})
+    outcome = slipstream("serve", "--config", file)
+    assert outcome.returncode == 1
+    assert outcome.stderr.startswith("slipstream: models.target.device = cuda:99: torch sees ")
+    assert outcome.stderr.count("\n") == 1
+
+
+def test_one_model_over_several_processes_is_refused_at_the_start(tmp_path: Path) -> None:
+    models = {"target": {"source": "org/huge", "device": "cpu", "tp_plan": "auto"}}
+    file = write_config(tmp_path, models=models, server={"port": 0})
+    outcome = slipstream("serve", "--config", file, WORLD_SIZE="2")
+    assert outcome.returncode == 1
+    assert "slipstream: models.target.tp_plan = auto over WORLD_SIZE = 2 processes is for a later" in outcome.stderr
 
 
 # Each round as slow as that of a model of billions: the real forward, and then some more time.

@@ -6,12 +6,23 @@ import pytest
 import yaml
 
 from core.drafters.base import DRAFTERS
+from core.models.attention import BACKENDS
+from core.models.packed_linear import WeightKind
 from core.verifiers.registry import VERIFIERS
+from server.model_settings import Attention, Weights
 from server.settings import DrafterName, Settings, VerifierName, VerifierSettings
 from server.settings_loading import ConfigError, load_settings
 from server.weights import HuggingFaceSource, LocalSource, PypiSource
-from tests.conftest import ROOT
 
+EXPECT: dict[str, Any] = {
+    "architecture": "LlamaForCausalLM",
+    "vocab_size": 100,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 MINIMAL: dict[str, Any] = {"models": {"target": {"source": "./model"}}}
 
 
@@ -26,6 +37,10 @@ def load(tmp_path: Path, flags: dict[str, Any] | None = None, **sections: Any) -
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump({**MINIMAL, **sections}))
     return load_settings(file, flags)
+
+
+def target(**keys: Any) -> dict[str, Any]:
+    return {"models": {"target": {"source": "./model", **keys}}}
 
 
 def refusal(tmp_path: Path, flags: dict[str, Any] | None = None, **sections: Any) -> str:
@@ -64,6 +79,22 @@ def test_variables_reach_every_depth_and_an_empty_one_says_nothing(
     assert settings.server.api_keys == ()
 
 
+def test_null_in_a_variable_is_null_at_every_depth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPSTREAM_MAX_CONTEXT", "null")
+    monkeypatch.setenv("SLIPSTREAM_MODELS__TARGET__TP_PLAN", "null")
+    settings = load(tmp_path, **target(tp_plan="auto"), max_context=500)
+    assert settings.max_context is None
+    assert settings.models.target.tp_plan is None
+
+
+@pytest.mark.parametrize("section", ["models", "server"])
+def test_null_for_a_section_that_must_be_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, section: str
+) -> None:
+    monkeypatch.setenv(f"SLIPSTREAM_{section.upper()}", "null")
+    assert refusal(tmp_path).startswith(f"SLIPSTREAM_{section.upper()}: {section} = null: should be a valid dictionary")
+
+
 def test_the_cache_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
     assert load(tmp_path).cache_dir == Path("/x/slipstream")
@@ -73,11 +104,11 @@ def test_the_cache_folder_comes_from_the_environment(tmp_path: Path, monkeypatch
 
 def test_a_draft_may_be_the_target_with_other_weights(tmp_path: Path) -> None:
     source = {"pypi": "name==1.0"}
-    target = {"name": "big", "source": source, "sha256": "a" * 64, "size": 5}
+    target = {"name": "big", "source": source, "sha256": "a" * 64, "size": 5, "expect": EXPECT}
     models = load(tmp_path, models={"target": target, "draft": {"source": "target"}}).models
     assert models.draft is not None
     assert (models.draft.source, models.draft.sha256) == (models.target.source, models.target.sha256)
-    assert (models.target.weights, models.draft.weights, models.draft.label) == ("fp16", "int8", "big (draft)")
+    assert (models.draft.expect, models.draft.label) == (models.target.expect, "big (draft)")
 
 
 @pytest.mark.parametrize(
@@ -95,14 +126,6 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
     assert load(tmp_path, models={"target": {"source": source}}).models.target.source == (expected,)
 
 
-@pytest.mark.parametrize("name", ["demo", "tiny"])
-def test_the_configurations_that_we_ship_are_valid(name: str) -> None:
-    settings = load_settings(ROOT / "configs" / f"{name}.yaml")
-    assert settings.models.target.sha256
-    assert settings.models.draft is not None
-    assert not settings.warnings()
-
-
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
@@ -114,7 +137,51 @@ def test_the_configurations_that_we_ship_are_valid(name: str) -> None:
         ),
         ({"models": {}}, "missing key models.target"),
         ({"server": {"port": 70000}}, "server.port = 70000: should be less than or equal to 65535"),
-        ({"kv_cache": {"tokens": 16.5}}, "kv_cache.tokens = 16.5: should be a valid integer"),
+        ({"kv_cache": {"tokens": 16.5}}, "kv_cache.tokens = 16.5: should be a whole number from 256 up, or auto"),
+        ({"kv_cache": {"tokens": "all"}}, 'kv_cache.tokens = "all": should be a whole number from 256 up, or auto'),
+        ({"kv_cache": {"tokens": 255}}, "kv_cache.tokens = 255: should be a whole number from 256 up, or auto"),
+        (
+            {"kv_cache": {"gpu_memory_utilization": 1.5}},
+            "kv_cache.gpu_memory_utilization = 1.5: should be less than or equal to 1",
+        ),
+        (target(device="gpu"), 'models.target.device = "gpu": should be auto, cpu, cuda or cuda:N, such as cuda:1'),
+        (target(device="cuda:x"), 'models.target.device = "cuda:x": should be auto, cpu, cuda or cuda:N'),
+        (target(device=0), "models.target.device = 0: should be a valid string"),
+        (
+            target(device="cuda:1", weights="int8"),
+            "models.target: weights = int8 needs device = cpu, not cuda:1: use bfloat16, fp16 or float32 there",
+        ),
+        (
+            target(device="cpu", attention="flash_attn"),
+            "models.target: attention = flash_attn needs a CUDA device, not device = cpu",
+        ),
+        (
+            target(weights="float32", attention="flash_attn"),
+            "models.target: attention = flash_attn needs weights = bfloat16 or fp16, not float32",
+        ),
+        (target(attention="flash"), "models.target.attention = \"flash\": should be 'auto', 'sdpa' or 'flash_attn'"),
+        (target(tp_plan="manual"), "models.target.tp_plan = \"manual\": should be 'auto'"),
+        (
+            target(tp_plam="auto"),
+            "unknown key models.target.tp_plam; did you mean tp_plan? Allowed: attention, device, ",
+        ),
+        (target(expect={**EXPECT, "hidden_size": 0}), "models.target.expect.hidden_size = 0: should be greater than"),
+        (
+            target(expect={k: v for k, v in EXPECT.items() if k != "hidden_size"}),
+            "missing key models.target.expect.hidden_",
+        ),
+        (
+            target(expect={**EXPECT, "architecture": "FooForCausalLM"}),
+            'models.target.expect.architecture = "FooForCausalLM": should be an architecture that runs here',
+        ),
+        (
+            target(expect={**EXPECT, "architecture": "MixtralForCausalLM"}),
+            'models.target.expect.architecture = "MixtralForCausalLM": has experts, which these keys do not describe',
+        ),
+        (
+            target(expect={**EXPECT, "layers": 3}),
+            "unknown key models.target.expect.layers; Allowed: architecture, head_dim, ",
+        ),
         ({"speculation": {"draft_length": "long"}}, "speculation.draft_length = \"long\": should be 'fixed'"),
         (
             {"speculation": {"verifier": "flyy"}},
@@ -161,7 +228,10 @@ def test_the_configurations_that_we_ship_are_valid(name: str) -> None:
             {"speculation": {"allowed_verifiers": ["off"]}},
             "speculation: verifier = strict must be one of allowed_verifiers (off)",
         ),
-        ({"max_context": 99999}, "max_context = 99999 must not exceed kv_cache.tokens = 32768"),
+        (
+            {"max_context": 99999, "kv_cache": {"tokens": 32768}},
+            "max_context = 99999 must not exceed kv_cache.tokens = 32768",
+        ),
         ({"scheduler": {"prefill_chunk": 900}}, "prefill_chunk = 900 must not exceed round_tokens = 512"),
         (
             {
@@ -233,6 +303,9 @@ def test_what_is_allowed_but_odd_is_a_warning(tmp_path: Path) -> None:
     assert "num_draft_tokens = 6 is not above speculation.verifiers.fly.window = 6" in warnings[0]
     assert "hybrid" in warnings[1]
     assert "without server.api_keys" in warnings[2]
+    for verifier, does in (("csd", "loosens nothing"), ("hybrid", "is fly alone")):
+        (warning,) = load(tmp_path, speculation={"verifier": verifier}).warnings()
+        assert warning == f"speculation.verifier = {verifier} {does} without a speculation.correction_memory"
     only_strict = {"num_draft_tokens": 6, "allowed_verifiers": ["strict"]}
     assert not load(tmp_path, speculation=only_strict).warnings()
 
@@ -246,6 +319,8 @@ def test_blocks_that_may_be_cut_need_not_fit_into_a_round(tmp_path: Path) -> Non
 def test_the_names_that_settings_spell_out_are_cores() -> None:
     assert get_args(VerifierName) == tuple(VerifierSettings.model_fields) == tuple(VERIFIERS)
     assert get_args(DrafterName) == DRAFTERS
+    assert set(get_args(Weights)) == set(get_args(WeightKind))
+    assert set(get_args(Attention)) == {"auto", *BACKENDS}
 
 
 @pytest.mark.parametrize(
@@ -268,4 +343,5 @@ def test_a_mistake_that_file_and_environment_make_together_names_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLIPSTREAM_MAX_CONTEXT", "99999999")
-    assert refusal(tmp_path).startswith("/config.yaml with SLIPSTREAM_MAX_CONTEXT: max_context = 99999999")
+    text = refusal(tmp_path, kv_cache={"tokens": 1000})
+    assert text.startswith("/config.yaml with SLIPSTREAM_MAX_CONTEXT: max_context = 99999999")

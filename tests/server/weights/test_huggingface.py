@@ -34,6 +34,19 @@ def test_a_repository_without_a_file_is_its_safetensors(store: WeightStore, endp
     assert store.resolve(wanted) == folder
 
 
+def test_a_snapshot_is_here_once_all_of_it_is(store: WeightStore, endpoint: Callable[[str], None]) -> None:
+    index = b'{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}'
+    shards = {"model-1.safetensors": b"1", "model-2.safetensors": b"2"}
+    wanted = model("org/name")
+    assert store.here(wanted) is None
+    with hub({"config.json": b"{}", "model.safetensors.index.json": index, **shards}) as url:
+        endpoint(url)
+        folder = store.resolve(wanted)
+    assert store.here(wanted) == folder
+    (folder / "model-2.safetensors").unlink()
+    assert store.here(wanted) is None
+
+
 def test_a_hub_that_is_silent_or_gone_costs_seconds_then_the_next_source_is_asked(
     store: WeightStore, index: Path, endpoint: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,11 +78,11 @@ def test_a_repository_that_does_not_fit_on_the_disk_is_refused_before_it_is_fetc
     files = {"config.json": b"{}", "model.safetensors": b"w" * 5000, "consolidated.safetensors": b"w" * 5000}
     with hub(files) as url:
         endpoint(url)
-        monkeypatch.setattr("server.weights.disk._free", lambda _: 5001)
+        monkeypatch.setattr("server.weights.disk.free_bytes", lambda _: 5001)
         with pytest.raises(WeightsError, match="disk full"):
             store.resolve(model("org/name"))
         assert not list(tmp_path.rglob("*.safetensors"))
-        monkeypatch.setattr("server.weights.disk._free", lambda _: 5002)
+        monkeypatch.setattr("server.weights.disk.free_bytes", lambda _: 5002)
         folder = store.resolve(model("org/name"))
-        monkeypatch.setattr("server.weights.disk._free", lambda _: 0)
+        monkeypatch.setattr("server.weights.disk.free_bytes", lambda _: 0)
         assert store.resolve(model("org/name")) == folder

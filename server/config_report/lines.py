@@ -1,0 +1,49 @@
+"""The lines of the report, in the order in which people ask."""
+
+from collections.abc import Iterator
+
+from server.config_report.devices import memory_lines, sizes_here
+from server.config_report.facts import ModelFacts, gather
+from server.config_report.missing import missing
+from server.placement import Machine
+from server.settings import Settings
+from server.weights.disk import human
+
+
+def report(settings: Settings) -> list[str]:
+    """UnsupportedModel, InvalidModelFile or ExpectationError if model files that are here cannot be what is meant."""
+    machine = Machine.here(settings)
+    models, sizes = gather(settings, machine), sizes_here(machine)
+    lines = [_model(one) for one in models]
+    if settings.models.draft is None:
+        lines.append("draft: none")
+    lines += [*memory_lines(settings, models, sizes), *_serving(settings)]
+    lines += [f"warning: {text}" for text in settings.warnings()]
+    lacking = list(missing(settings, machine, models, sizes))
+    return (
+        [*lines, "missing here:", *(f"  - {text}" for text in lacking)]
+        if lacking
+        else [*lines, "missing here: nothing"]
+    )
+
+
+def _model(one: ModelFacts) -> str:
+    size = ""
+    if one.memory is not None:
+        size = f", {one.memory.parameters / 1e9:.2f} B parameters, {human(one.memory.weights)}"
+    sources = ", then ".join(str(source) for source in one.settings.source)
+    return f"{one.role}: {one.settings.label}{size}, {one.placed.weights} on {one.placed.device}, from {sources}"
+
+
+def _serving(settings: Settings) -> Iterator[str]:
+    speculation, server = settings.speculation, settings.server
+    drafter: str = speculation.drafter
+    if drafter == "auto":
+        drafter = "auto (multilevel)" if settings.models.draft else "auto (prompt_lookup)"
+    yield (
+        f"speculation: {speculation.verifier} by default, of {', '.join(speculation.allowed_verifiers)}; "
+        f"drafter {drafter}; {speculation.num_draft_tokens} draft tokens, at most {speculation.max_num_draft_tokens}"
+    )
+    keys = f"{len(server.api_keys)} API keys" if server.api_keys else "no API keys"
+    yield f"server: {settings.model_name} on http://{server.host}:{server.port}/v1, {keys}"
+    yield f"cache: {settings.cache_dir}"

@@ -1,0 +1,104 @@
+"""Settings of the two models: where their weights come from, where and as what they run, what they should be."""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from core.models.architectures import SUPPORTED
+from server.settings_base import Section, conflict
+from server.weights.sources import ModelSource
+
+# Spelt out, since a Literal must be; tests hold them against core's tables, which import torch.
+Weights = Literal["fp16", "int8", "float32", "bfloat16"]
+Attention = Literal["auto", "sdpa", "flash_attn"]
+
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+def _device(value: str) -> str:
+    if not _DEVICE.fullmatch(value):
+        raise ValueError("should be auto, cpu, cuda or cuda:N, such as cuda:1")
+    return value
+
+
+def _dense(architecture: str) -> str:
+    if architecture not in SUPPORTED:
+        raise ValueError("should be an architecture that runs here, as config.json names it, such as LlamaForCausalLM")
+    if SUPPORTED[architecture].experts:
+        raise ValueError("has experts, which these keys do not describe: leave expect out")
+    return architecture
+
+
+class ExpectedConfig(Section):
+    """What a dense model's config.json should say, by its own names.
+
+    It lets `config check` compute a model's memory before its files are fetched. Loading compares each key with
+    the real file, so a wrong one does not live long. A key left out stands for the architecture's default.
+    """
+
+    architecture: Annotated[str, AfterValidator(_dense)]
+    vocab_size: int = Field(ge=1)
+    hidden_size: int = Field(ge=1)
+    intermediate_size: int = Field(ge=1)
+    num_hidden_layers: int = Field(ge=1)
+    num_attention_heads: int = Field(ge=1)
+    num_key_value_heads: int = Field(ge=1)
+    head_dim: int | None = Field(None, ge=1)
+    tie_word_embeddings: bool = False
+
+
+class ModelSettings(ModelSource):
+    """A model and how it runs.
+
+    device: `auto` is the first CUDA device if torch sees one, else the CPU. weights: what linear layers are held
+    as; by default bfloat16 on CUDA. tp_plan: `auto` shares the model between the processes that torchrun starts;
+    one process simply loads it. attention: `auto` is flash-attn where it is installed and fits, else torch's own.
+    """
+
+    device: Annotated[str, AfterValidator(_device)] = "auto"
+    weights: Weights | None = None
+    tp_plan: Literal["auto"] | None = None
+    attention: Attention = "auto"
+    expect: ExpectedConfig | None = None
+
+    @model_validator(mode="after")
+    def _fits_its_device(self) -> Self:
+        on_cuda = self.device.startswith("cuda")
+        if on_cuda and self.weights == "int8":
+            raise conflict(f"weights = int8 needs device = cpu, not {self.device}: use bfloat16, fp16 or float32 there")
+        if self.device == "cpu" and self.attention == "flash_attn":
+            raise conflict("attention = flash_attn needs a CUDA device, not device = cpu: use auto or sdpa there")
+        if self.weights == "float32" and self.attention == "flash_attn":
+            raise conflict("attention = flash_attn needs weights = bfloat16 or fp16, not float32: or use auto or sdpa")
+        return self
+
+
+class TargetSettings(ModelSettings):
+    """The model whose answers are served. On a CPU its weights default to fp16, which is exact there."""
+
+
+class DraftSettings(ModelSettings):
+    """The small model that guesses ahead. On a CPU its weights default to int8: errors cost speed, never an answer."""
+
+
+class ModelsSettings(Section):
+    """draft: null for none; `source: target` for the target's own files, held as other weights."""
+
+    target: TargetSettings
+    draft: DraftSettings | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _share_files(cls, data: Any) -> Any:
+        draft, target = (data.get("draft"), data.get("target")) if isinstance(data, dict) else (None, None)
+        if isinstance(draft, dict) and isinstance(target, dict) and draft.get("source") == "target":
+            shared = {key: target[key] for key in ("source", "sha256", "size", "expect") if key in target}
+            name = f"{target['name']} (draft)" if "name" in target else None
+            return {**data, "draft": {"name": name, **draft, **shared}}
+        return data
+
+    def items(self) -> list[tuple[str, ModelSettings]]:
+        """The models there are, each with its key."""
+        target: tuple[str, ModelSettings] = ("models.target", self.target)
+        return [target] if self.draft is None else [target, ("models.draft", self.draft)]

@@ -1,0 +1,55 @@
+"""Whether a draft model speaks the target's tokens: drafts are compared by id."""
+
+import logging
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.models.special_tokens import special_token_ids
+from server.assembly_error import AssemblyError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """model: its name, for messages. ids: token -> id. special: ids of control tokens."""
+
+    model: str
+    ids: Mapping[str, int]
+    special: Set[int]
+
+    @classmethod
+    def of(cls, model: str, tokenizer: Any, folder: Path) -> "Vocabulary":
+        return cls(model, tokenizer.get_vocab(), special_token_ids(folder).keys())
+
+
+def check_vocabularies(target: Vocabulary, draft: Vocabulary) -> None:
+    """AssemblyError unless both map the same tokens to the same ids.
+
+    The padded width of the logits may differ; only ids that stand for a token count. A control token may have
+    another name, as Llama 3 and 3.2 name reserved ones differently: its text reaches nobody, and a draft of one
+    is delivered only where it is the target's own choice.
+    """
+    if target.ids == draft.ids:
+        return
+    target_tokens, draft_tokens = ({i: token for token, i in v.ids.items()} for v in (target, draft))
+    ids = sorted(target_tokens.keys() | draft_tokens.keys())
+    differing = [i for i in ids if target_tokens.get(i) != draft_tokens.get(i)]
+    wrong = [i for i in differing if i not in target.special or i not in draft.special]
+    examples = "; ".join(
+        f"id {i} is {_quoted(target_tokens.get(i))} in {target.model} and {_quoted(draft_tokens.get(i))} in "
+        f"{draft.model}"
+        for i in (wrong or differing)[:3]
+    )
+    if wrong:
+        raise AssemblyError(
+            f"the draft model {draft.model} has another vocabulary than the target {target.model}: {len(wrong)} ids "
+            f"differ ({examples}). Choose a draft model of the same family, or set models.draft to null."
+        )
+    log.info("%s names %d control tokens differently (%s)", draft.model, len(differing), examples)
+
+
+def _quoted(token: str | None) -> str:
+    return "no token" if token is None else repr(token)
