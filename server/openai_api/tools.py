@@ -52,11 +52,14 @@ class ToolUse:
         return frozenset(function.name for function in self.functions)
 
 
-def tool_use(tools: Sequence[Tool] | None, choice: Any, parallel: bool | None, limits: Limits) -> ToolUse | None:
+def tool_use(
+    tools: Sequence[Tool] | None, choice: Any, parallel: bool | None, limits: Limits, nested: bool = True
+) -> ToolUse | None:
     """None where no tool is to be called: then the tools are not shown to the model either, so that it answers in
-    words. ApiError for a choice or for tools that make no sense."""
+    words. ApiError for a choice or for tools that make no sense; nested: whether they came with their function in
+    `function`, as in chat completions."""
     named = _named(choice)
-    _check(tools or (), limits)
+    _check(tools or (), limits, ".function" if nested else "")
     if named is None and choice not in (None, "none", "auto", "required"):
         raise invalid("'tool_choice' must be 'none', 'auto', 'required' or a named function.", "tool_choice")
     if not tools:
@@ -94,12 +97,12 @@ def _named(choice: Any) -> str | None:
     return name
 
 
-def _check(tools: Sequence[Tool], limits: Limits) -> None:
+def _check(tools: Sequence[Tool], limits: Limits, where: str) -> None:
     if len(tools) > limits.max_tools:
         raise invalid(f"'tools' may have at most {limits.max_tools} entries, got {len(tools)}.", "tools")
     seen: set[str] = set()
     for index, tool in enumerate(tools):
-        function, path = tool.function, f"tools.{index}.function"
+        function, path = tool.function, f"tools.{index}{where}"
         if not _NAME.fullmatch(function.name):
             raise _bad(function.name, f"{path}.name", "must be 1 to 64 letters, digits, underscores and dashes")
         if function.name in seen:
