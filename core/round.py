@@ -17,6 +17,7 @@ Rolling back is nothing but that watermark: dead KV is simply overwritten by the
 from dataclasses import dataclass
 from time import perf_counter
 
+from core.device_clock import DeviceInterval
 from core.drafters.base import DraftJob
 from core.drafters.model import draft_with_model, drafts_with_model, feed_known
 from core.drafters.prompt_lookup import draft_by_lookup, index_text
@@ -79,7 +80,8 @@ class ItemResult:
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """The round's items in plan order, and its wall time in seconds by phase.
+    """The round's items in plan order, and its wall time in seconds by phase: on a device that runs behind the host,
+    forward is what the target's forward took there, evidence the rest until its figures had arrived.
 
     decoding: how many of them decoded (delivered a token that was not their first).
     """
@@ -105,12 +107,15 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
     began = perf_counter()
     noise = NoiseCache()
     jobs = _draft(plan, runtime, noise)
+    if not plan.items and runtime.draft is not None:
+        runtime.draft.wait()  # a device may still be feeding; its time is this round's
     drafted = perf_counter()
     if not plan.items:
         return RoundResult((), drafted - began, 0.0, 0.0, 0.0, decoding=0)
+    forward = DeviceInterval(runtime.target.device)
     layout = _lay_out(plan, jobs, runtime.pool.block_size)
     logits = runtime.target.forward(layout)
-    forwarded = perf_counter()
+    forward.end()
     blocks = [
         VerifyBlock(
             item.sequence,
@@ -125,6 +130,7 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
     for item, first_row in zip(plan.items, layout.logit_starts[:-1], strict=True):
         if scored := rows_to_score(item.sequence, item.num_tokens):
             score_prompt(item.sequence, logits[first_row : first_row + len(scored)], scored)
+    forward_seconds = forward.seconds()  # the device has come so far: the evidence is here, or there was none to fetch
     gathered = perf_counter()
     decoding = [item.sequence for item in plan.items if item.yields and item.sequence.output_len > 0]
     results = tuple(
@@ -135,8 +141,8 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
     result = RoundResult(
         items=results,
         draft_seconds=drafted - began,
-        forward_seconds=forwarded - drafted,
-        evidence_seconds=gathered - forwarded,
+        forward_seconds=forward_seconds,
+        evidence_seconds=max(0.0, gathered - drafted - forward_seconds),
         commit_seconds=ended - gathered,
         decoding=len(decoding),
     )

@@ -9,7 +9,7 @@ from core.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-_CONTEXT = 128  # positions that each measured step attends to
+_CONTEXT = 128  # positions that each measured step attends to, or one block where that is more
 _LARGEST = 16  # beyond, a step takes seconds on a CPU; rounds while serving refine the table anyway
 _PASSES = 3
 
@@ -20,7 +20,7 @@ def measure_step_costs(runtime: Runtime, max_running: int) -> None:
     Writes over blocks, so it must run while nobody holds any.
     """
     size, pool_blocks = runtime.pool.block_size, runtime.pool.num_blocks
-    shared = min(_CONTEXT // size, pool_blocks - 1)
+    shared = min(max(1, _CONTEXT // size), pool_blocks - 1)
     if shared:  # doubles as warm-up
         prompt = Segment((0,) * (shared * size), 0, tuple(range(shared)), 0)
         runtime.target.forward(RaggedLayout.build([prompt], size))
@@ -48,6 +48,8 @@ def _step(batch: int, shared: int, size: int) -> RaggedLayout:
 
 
 def _seconds(runner: ModelRunner, step: RaggedLayout) -> float:
+    runner.wait()
     began = time.perf_counter()
     runner.forward(step)
+    runner.wait()
     return time.perf_counter() - began

@@ -57,6 +57,11 @@ class ModelRunner:
             logits: Tensor = self.loaded.model(**inputs, logits_to_keep=rows).logits[0]
             return logits.float()
 
+    def wait(self) -> None:
+        """Until the device has done all it was given: on CUDA a forward returns before it has run."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
     def _index_tensors(self, layout: RaggedLayout) -> tuple[Tensor, ...]:
         """Token ids, positions, slots and logit rows, int64 on the device, in one copy to it."""
         lists = [layout.token_ids(), layout.positions(), layout.slots(), layout.logit_rows()]

@@ -45,3 +45,15 @@ def test_a_disturbed_forward_is_not_taken_for_the_cost() -> None:
     measured = runtime(Disturbed)
     measure_step_costs(measured, 2)
     assert all(seconds < PAUSE for seconds in measured.cost.as_dict().values())
+
+
+def test_steps_have_a_context_however_large_the_blocks_are() -> None:
+    contexts: list[int] = []
+
+    class Watched(ModelRunner):
+        def forward(self, layout: RaggedLayout) -> torch.Tensor:
+            contexts.extend(segment.context for segment in layout.segments if segment.num_logits)
+            return super().forward(layout)
+
+    measure_step_costs(Runtime(target=Watched(loaded(random_model(1)), 4, 256), pool=BlockPool(4, 256)), 2)
+    assert set(contexts) == {256}
