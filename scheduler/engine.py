@@ -71,6 +71,11 @@ class AsyncEngine:
         return self._batcher.max_context
 
     @property
+    def capacity(self) -> int:
+        """Requests that can be in the engine at once, running and waiting."""
+        return self._limits.max_running + self._limits.max_waiting
+
+    @property
     def accepting(self) -> bool:
         return self._accepting
 

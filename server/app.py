@@ -22,11 +22,13 @@ from server.openai_api.responses import ResponsesEndpoint
 from server.openai_api.responses_answers import ResponseEvent, WholeResponse
 from server.openai_api.responses_schemas import ResponsesBody
 from server.openai_api.schemas import ChatBody, CompletionBody
+from server.openai_api.tokenization import DetokenizeBody, TokenizationEndpoints, TokenizeBody
 from server.openapi import answers, takes
 from server.readiness import Loader, Readiness
 from server.security import ApiKeys, BodyLimits, RequestId
 from server.serving_config import ServingConfig
 from server.telemetry import Telemetry
+from server.tgi_api.routes import add_tgi_routes
 
 
 def create_app(config: ServingConfig, load: Loader, telemetry: Telemetry | None = None) -> FastAPI:
@@ -125,6 +127,18 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
     stored = "/v1/responses/{response_id}"
     for method, path in (("GET", stored), ("DELETE", stored), ("POST", f"{stored}/cancel")):
         add(path, responses.absent, methods=[method], name="stored_response", responses=answers())
+    tokens = TokenizationEndpoints(config, readiness)
+    add("/tokenize", tokens.tokenize, methods=["POST"], responses=answers(), openapi_extra=takes(TokenizeBody, config))
+    add(
+        "/detokenize",
+        tokens.detokenize,
+        methods=["POST"],
+        responses=answers(),
+        openapi_extra=takes(DetokenizeBody, config),
+    )
+    add("/tokenizer_info", tokens.tokenizer_info, methods=["GET"], responses=answers())
+    add("/version", tokens.version, methods=["GET"], responses=answers())
+    add_tgi_routes(app, config, readiness)
     add("/v1/models", models.list, methods=["GET"], responses=answers(ModelList))
     add("/v1/models/{name:path}", models.retrieve, methods=["GET"], responses=answers(ModelCard))
     add("/health", health, methods=["GET"])

@@ -76,6 +76,7 @@ class Generation:
         self._answers = [
             AnswerText(self._token_bytes, plan.stops, plan.list_tokens, plan.show_stop) for _ in plan.requests
         ]
+        self._thoughts = [plan.reading.counter() if plan.reading is not None else None for _ in plan.requests]
         self._logprob_sums = [0.0] * len(plan.requests)
         self._finished: dict[int, FinishedEvent] = {}
         self._pumps: list[asyncio.Task[None]] = []
@@ -153,6 +154,7 @@ class Generation:
                     yield Delta(index, "", (), prompt=event.logprobs)
                 elif isinstance(event, TokensEvent):
                     self.completion_tokens += len(event.tokens)
+                    self._count_thoughts(index, event)
                     self._logprob_sums[index] += sum(token.logprobs.logprob for token in event.tokens if token.logprobs)
                     piece = self._answers[index].push(event.tokens)
                     if (end := self._end_behind(index)) is not None:
@@ -163,6 +165,11 @@ class Generation:
                     yield self._finish(index, event, Piece("", ()))
         finally:
             self.close()
+
+    def _count_thoughts(self, index: int, event: TokensEvent) -> None:
+        if (counter := self._thoughts[index]) is not None:
+            for token in event.tokens:
+                counter.push(self._token_bytes[token.token_id])
 
     def _finish(self, index: int, event: FinishedEvent, piece: Piece) -> Delta:
         """The last delta of a sequence; piece: what its last tokens have just let out."""
@@ -195,14 +202,6 @@ class Generation:
     def plan(self) -> GenerationPlan:
         return self._plan
 
-    @property
-    def num_sequences(self) -> int:
-        return len(self._plan.requests)
-
-    def request(self, index: int) -> GenerationRequest:
-        """What was asked of a sequence."""
-        return self._plan.requests[index]
-
     def best(self) -> list[int]:
         """The answers, once everything has finished: of each prompt's candidates the likeliest per token, best first;
         all of them in order where none were to be picked."""
@@ -228,7 +227,9 @@ class Generation:
         if self.finished:
             firsts = range(0, len(self._answers), self._plan.candidates_per_prompt)
             cached = sum(self._finished[index].cached_prompt_tokens for index in firsts)
-        return report.usage(self._plan.prompt_tokens, self.completion_tokens, cached)
+        thoughts = [counter.tokens for counter in self._thoughts if counter is not None]
+        reasoning = sum(thoughts) if thoughts else None
+        return report.usage(self._plan.prompt_tokens, self.completion_tokens, cached, reasoning)
 
     def speculation(self) -> dict[str, Any]:
         first = self._plan.requests[0]

@@ -38,22 +38,29 @@ _ERRORS = {
 }
 
 
+_BEFORE_ROUTES = (401, 404, 405, 408, 413)  # mostly answered before a route is reached, in one shape for all
+
+
 def answers(
-    model: type[BaseModel] | None = None, streamed: type[BaseModel] | None = None, ending: str = ", then [DONE]"
+    model: type[BaseModel] | None = None,
+    streamed: type[BaseModel] | None = None,
+    ending: str = ", then [DONE]",
+    error: type[BaseModel] = ErrorResponse,
 ) -> dict[int | str, Any]:
     """FastAPI's `responses`: every error, and 200 as `model`, or as server-sent events that each hold a `streamed`.
 
-    ending: what follows a stream's last event, in words.
+    ending: what follows a stream's last event, in words. error: the shape of the dialect's own errors.
     """
     responses: dict[int | str, Any] = {
-        status: {"model": ErrorResponse, "description": text} for status, text in _ERRORS.items()
+        status: {"model": ErrorResponse if status in _BEFORE_ROUTES else error, "description": text}
+        for status, text in _ERRORS.items()
     }
     if model is not None:
         responses[200] = {"model": model, "description": "The answer."}
     if streamed is not None:
         # OpenAPI 3.1 has no word for a stream's events, so the schema is of one event's data.
         schema = _inlined(streamed.model_json_schema())
-        responses[200]["content"] = {"text/event-stream": {"schema": schema}}
+        responses.setdefault(200, {})["content"] = {"text/event-stream": {"schema": schema}}
         responses[200]["description"] = f"The answer; with `stream`, server-sent events whose data is JSON{ending}."
     return responses
 
@@ -62,6 +69,7 @@ def takes(body: type[BaseModel], config: ServingConfig) -> dict[str, Any]:
     """FastAPI's `openapi_extra`: the JSON body, with the numbers that this server's configuration sets."""
     schema = _inlined(body.model_json_schema())
     _limit(schema["properties"], config)
+    _limit(schema["properties"].get("parameters", {}).get("properties", {}), config)  # where TGI has them
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 

@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,6 +24,7 @@ from server.streaming import (
 )
 from server.text.chat_template import PromptTooLongError, TemplateError
 
+T = TypeVar("T")
 _GONE = 499  # nobody reads it; it shows in access logs
 
 
@@ -60,15 +61,13 @@ class Renderer(Protocol):
         """The answer in pieces, for a stream."""
         ...
 
-    async def whole(self, generation: Generation) -> dict[str, Any]:
+    async def whole(self, generation: Generation) -> Any:
         """The answer in one."""
         ...
 
 
-async def plan_in_thread(
-    build: Callable[..., GenerationPlan], *arguments: Any, model: LiveModel, param: str
-) -> GenerationPlan:
-    """Render, tokenise and plan off the event loop: a big prompt, or many long stop strings, take tens of milliseconds.
+async def in_thread(build: Callable[..., T], *arguments: Any, model: LiveModel, param: str) -> T:
+    """Render and tokenise off the event loop: a big prompt, or many long stop strings, take tens of milliseconds.
 
     ApiError for a prompt that is too long or cannot be rendered.
     """

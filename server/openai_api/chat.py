@@ -7,11 +7,11 @@ from server.errors import invalid, model_not_found
 from server.generation import GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
-from server.openai_api.answer import Envelope, answer, plan_in_thread
+from server.openai_api.answer import Envelope, answer, in_thread
 from server.openai_api.chat_renderer import ChatRenderer
 from server.openai_api.parameters import make_plan
 from server.openai_api.schemas import ChatBody
-from server.openai_api.tool_plan import check_form, with_reading
+from server.openai_api.tool_plan import around_answer, check_form, with_reading
 from server.openai_api.tools import tool_use
 from server.readiness import Readiness
 from server.serving_config import ServingConfig
@@ -31,7 +31,7 @@ class ChatEndpoint:
         streamed = bool(body.stream)
         kind = "chat.completion.chunk" if streamed else "chat.completion"
         envelope = Envelope.new("chatcmpl", kind, self._config.model, model)
-        plan = plan_in_thread(self._plan, body, envelope.id, model, model=model, param="messages")
+        plan = in_thread(self._plan, body, envelope.id, model, model=model, param="messages")
         renderer = ChatRenderer(envelope, body, model.token_bytes)
         return await answer(request, streamed, plan, model, renderer, self._config.drain_seconds)
 
@@ -46,5 +46,6 @@ class ChatEndpoint:
         check_form(use, model)
         messages = [message.for_template() for message in body.messages]
         prompt = model.prompts.encode_chat(messages, list(use.shown) if use is not None else None)
-        plan = make_plan(body, [prompt], answer_id, self._config, model, "messages")
+        around = around_answer(prompt, use, model) if body.wishes else None
+        plan = make_plan(body, [prompt], answer_id, self._config, model, "messages", around)
         return with_reading(plan, use, model)

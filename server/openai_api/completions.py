@@ -2,19 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from core.sequence import TokenLogprobs
-from server.answer_text import AnswerToken
+from server.collected import Collected, collect
 from server.errors import invalid, model_not_found
 from server.generation import Generation, GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
-from server.openai_api.answer import Envelope, answer, plan_in_thread
+from server.openai_api.answer import Envelope, answer, in_thread
 from server.openai_api.legacy_logprobs import LegacyLogprobs, prompt_offsets
 from server.openai_api.parameters import make_plan
 from server.openai_api.schemas import CompletionBody
@@ -41,7 +40,7 @@ class CompletionEndpoint:
         if len(body.prompt) > most:
             raise invalid(f"'prompt' may hold at most {most} prompts, got {len(body.prompt)}.", "prompt")
         envelope = Envelope.new("cmpl", "text_completion", self._config.model, model)
-        plan = plan_in_thread(self._plan, body, envelope.id, model, model=model, param="prompt")
+        plan = in_thread(self._plan, body, envelope.id, model, model=model, param="prompt")
         renderer = CompletionRenderer(envelope, body, model.token_bytes)
         return await answer(request, bool(body.stream), plan, model, renderer, self._config.drain_seconds)
 
@@ -92,23 +91,16 @@ class CompletionRenderer:
         return text.feed(b"".join(self._token_bytes[token] for token in prompt)) + text.close(more_follows=True)
 
     async def whole(self, generation: Generation) -> dict[str, Any]:
-        sequences = [_Finished(echo) for echo in self._echoes()]
-        async for delta in generation.deltas():
-            sequence = sequences[delta.index]
-            sequence.text += delta.text
-            sequence.tokens += delta.tokens
-            sequence.prompt = delta.prompt or sequence.prompt
-            sequence.finish_reason = delta.finish_reason or ""
+        sequences = await collect(generation)
         choices = await asyncio.to_thread(self._choices, sequences, generation)
         return self._envelope.wrap(choices, usage=generation.usage(), speculation=generation.speculation())
 
-    def _choices(self, sequences: list["_Finished"], generation: Generation) -> list[dict[str, Any]]:
-        choices = []
+    def _choices(self, sequences: list[Collected], generation: Generation) -> list[dict[str, Any]]:
+        choices, echoes = [], self._echoes()
         for index, number in enumerate(generation.best()):
-            sequence, report = sequences[number], self._report()
-            echo = sequence.echo
+            sequence, echo, report = sequences[number], echoes[number], self._report()
             if self._body.prompt_alternatives is not None:
-                prompt = generation.prompt(number)
+                prompt = generation.plan.requests[number].prompt
                 report.add_prompt(prompt, self._offsets(number, prompt, echo), (None, *sequence.prompt))
             report.add_answer(sequence.tokens, len(echo))
             choices.append(self._choice(index, echo + sequence.text, report, sequence.finish_reason))
@@ -141,7 +133,7 @@ class CompletionRenderer:
         self, number: int, generation: Generation, echo: str, logprobs: tuple[TokenLogprobs, ...]
     ) -> list[dict[str, Any]]:
         """The echoed prompt with its log-probabilities, in pieces that are quickly encoded; mostly one."""
-        prompt, known = generation.prompt(number), (None, *logprobs)
+        prompt, known = generation.plan.requests[number].prompt, (None, *logprobs)
         offsets = self._offsets(number, prompt, echo)
         parts = []
         for start in range(0, len(prompt), _TOKENS_A_PART):
@@ -173,14 +165,3 @@ class CompletionRenderer:
             "logprobs": report.report() if self._logprobs else None,
             "finish_reason": finish_reason,
         }
-
-
-@dataclass(slots=True)
-class _Finished:
-    """One sequence's answer as it comes together. prompt: its log-probabilities, where they were asked for."""
-
-    echo: str
-    text: str = ""
-    tokens: list[AnswerToken] = field(default_factory=list)
-    prompt: tuple[TokenLogprobs, ...] = ()
-    finish_reason: str = ""

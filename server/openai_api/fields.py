@@ -9,6 +9,7 @@ Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
 RepetitionPenalty = Annotated[float, Field(gt=0.0, le=2.0)]
 TokenCount = Annotated[int, Field(ge=1)]
+TokenId = Annotated[int, Field(ge=0)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Priority = Annotated[int, Field(ge=-1000, le=1000)]
 

@@ -16,7 +16,7 @@ from server.openai_api.responses_items import to_messages
 from server.openai_api.responses_object import ResponseObject
 from server.openai_api.responses_renderer import ResponseRenderer, named_events
 from server.openai_api.responses_schemas import ResponsesBody
-from server.openai_api.tool_plan import check_form, with_reading
+from server.openai_api.tool_plan import around_answer, check_form, with_reading
 from server.openai_api.tools import tool_use
 from server.readiness import Readiness
 from server.serving_config import ServingConfig
@@ -51,9 +51,10 @@ class ResponsesEndpoint:
         if len(body.metadata or {}) > limits.max_metadata:
             raise invalid(f"'metadata' may have at most {limits.max_metadata} entries.", "metadata")
         tools = [tool.as_tool() for tool in body.tools or ()]
-        use = tool_use(tools, body.nested_tool_choice, body.parallel_tool_calls, limits)
+        use = tool_use(tools, body.nested_tool_choice, body.parallel_tool_calls, limits, nested=False)
         check_form(use, model)
         messages = to_messages(body.input, body.instructions)
         prompt = model.prompts.encode_chat(messages, list(use.shown) if use is not None else None)
-        plan = make_plan(body, [prompt], answer_id, self._config, model, "input")
+        around = around_answer(prompt, use, model) if body.wishes else None
+        plan = make_plan(body, [prompt], answer_id, self._config, model, "input", around)
         return with_reading(plan, use, model)

@@ -58,13 +58,38 @@ class PromptBuilder:
         self.has_template = bool(template)
         self._knows_developer = "developer" in str(template)
 
-    def encode_text(self, text: str) -> list[int]:
+    def encode_text(self, text: str, keep: int | None = None) -> list[int]:
         """A completion's prompt, encoded as the tokenizer does by default (with BOS where the model has one).
-        Here control strings are control tokens: whoever writes the whole prompt also writes its format."""
+        Here control strings are control tokens: whoever writes the whole prompt also writes its format.
+        keep: only so many tokens, the last ones."""
+        if keep is not None:
+            return self.check_length(self.tokenize(text)[-keep:])
         self._refuse_hopeless(len(text.encode("utf-8", "replace")))
-        return self.check_length(self._encode(text, add_special_tokens=True))
+        return self.check_length(self.tokenize(text))
 
-    def encode_chat(self, messages: list[Message], tools: list[dict[str, Any]] | None = None) -> list[int]:
+    def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """The same without bounds: seconds for megabytes. ValueError for text that is not Unicode."""
+        return self._encode(text, add_special_tokens)
+
+    def detokenize(self, token_ids: list[int]) -> str:
+        """The tokenizer's own text of the ids, control tokens by their names; ids it does not know give nothing."""
+        text: str = self._backend.decode(token_ids, skip_special_tokens=False)
+        return text
+
+    def special_tokens(self) -> dict[str, Any]:
+        """As tokenizer_config.json has them: the names of BOS, EOS and so on, and the chat template."""
+        tokenizer = self._tokenizer
+        names = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
+        absent = {name: None for name in ("bos_token", "eos_token", "pad_token", "unk_token") if name not in names}
+        template = str(tokenizer.chat_template) if self.has_template else None
+        return {"tokenizer_class": type(tokenizer).__name__, **absent, **names, "chat_template": template}
+
+    def encode_chat(
+        self,
+        messages: list[Message],
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> list[int]:
         """Render the messages with the model's template, ready for the assistant's turn, and encode them.
 
         messages: role and content (a string) and whatever else their roles carry. tools: as OpenAI has them; what the
@@ -79,7 +104,7 @@ class PromptBuilder:
         messages, tools = self._write_out(messages, tools)
         sentinel = choose_sentinel(strings_in([messages, tools]))
         marked = [self._mark(message, sentinel) for message in messages]
-        rendered = self._render(marked, self._controls.mark(tools, sentinel))
+        rendered = self._render(marked, self._controls.mark(tools, sentinel), add_generation_prompt)
         token_ids: list[int] = []
         for piece in rendered.split(sentinel):
             token_ids += self._encode(piece, add_special_tokens=False)
@@ -105,10 +130,12 @@ class PromptBuilder:
         marked: Message = self._controls.mark(message, sentinel, outside)
         return {**marked, "role": role}
 
-    def _render(self, messages: list[Message], tools: Any) -> str:
+    def _render(self, messages: list[Message], tools: Any, add_generation_prompt: bool) -> str:
         try:
             return str(
-                self._tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=True)
+                self._tokenizer.apply_chat_template(
+                    messages, tools=tools, tokenize=False, add_generation_prompt=add_generation_prompt
+                )
             )
         except Exception as error:  # a template is a program of the model's author: it may raise anything
             reason = str(error).strip().split("\n")[0][:200] or type(error).__name__

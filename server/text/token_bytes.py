@@ -81,12 +81,16 @@ class TokenBytes:
         data = self[token_id]
         return list(data) if data else None
 
+    def name(self, token_id: int) -> str:
+        """The vocabulary's own spelling (`Ġfox`); empty for ids beyond it."""
+        return self._names[token_id] if 0 <= token_id < len(self._names) else ""
+
     def label(self, token_id: int) -> str:
         """The token as a string of its own: its text; `bytes:\\xe4\\xb8`, as OpenAI writes it, where its bytes alone
         are not valid UTF-8; the tokenizer's own name for a control token."""
         data = self[token_id]
         if not data:
-            return (self._names[token_id] if 0 <= token_id < len(self._names) else "") or f"<token {token_id}>"
+            return self.name(token_id) or f"<token {token_id}>"
         try:
             return data.decode()
         except UnicodeDecodeError:
