@@ -75,22 +75,21 @@ def load_model(
     architectures.py or FIXED_ROPE lacks, or what cannot be shared; InvalidModelFile if files are missing,
     damaged or do not fit the config.
     """
-    device = torch.device(device)
-    config = read_config(folder)
-    weights, dtype = resolve_weights(weights, device)
+    config, where = read_config(folder), torch.device(device)
+    weights, dtype = resolve_weights(weights, where)
     degree = 1
     if tp_plan is not None:
         degree = processes()
         check_plan(config, degree)
     if degree > 1:
-        if is_packed(weights, device.type):
+        if is_packed(weights, where.type):
             raise UnsupportedModel(f"packed {weights} weights cannot be shared between processes; use bfloat16")
-        model = load_shard(folder, config, dtype, device)
-        config, device = local_config(config, degree), model.device
+        model = load_shard(folder, config, dtype, where)
+        config, where = local_config(config, degree), model.device
     else:
         model = empty_model(config).eval()
         with Checkpoint(folder) as checkpoint:
-            fill(model, ModelWeights(model, checkpoint), weights, dtype, device)
+            fill(model, ModelWeights(model, checkpoint), weights, dtype, where)
     special = special_token_ids(folder)
     end_ids = end_token_ids(folder, special)
     return LoadedModel(
@@ -105,7 +104,7 @@ def load_model(
         weights=weights,
         folder=folder,
         dtype=dtype,
-        device=device,
+        device=where,
     )
 
 

@@ -24,7 +24,7 @@ class PackedExperts(nn.Module):
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """hidden_states: [rows, hidden]; top_k_index and top_k_weights: [rows, k]. The same shape as hidden_states."""
         terms = hidden_states.new_zeros(*top_k_index.shape, hidden_states.shape[-1])
-        for expert in top_k_index.unique().tolist():
+        for expert in sorted(set(top_k_index.flatten().tolist())):
             rows, choice = torch.where(top_k_index == expert)
             inner = self._combine(self._up[expert](hidden_states[rows]))
             terms[rows, choice] = self._down[expert](inner) * top_k_weights[rows, choice, None]
