@@ -26,22 +26,21 @@ class _State(NamedTuple):
 class SpanRules:
     """What opens and closes a call in one form.
 
-    automaton: over all tags. opening, closing, restarting: its nodes at the end of a tag that opens a call, closes
-    one, or ends the reasoning, behind which the answer proper begins.
+    automaton: over all tags. opening, closing: its nodes at the end of a tag that opens a call, or closes one; any
+    other tag ends the reasoning, behind which the answer proper begins. bare: see CallParser.
     """
 
     automaton: StopAutomaton
     opening: frozenset[int]
     closing: frozenset[int]
-    restarting: frozenset[int]
     bare: bool
 
     @classmethod
     def of(cls, form: type[CallParser], reasoning: ReasoningTags | None) -> "SpanRules":
         kinds = (form.markers, (form.closing,) if form.closing else (), (reasoning.closing,) if reasoning else ())
         automaton = StopAutomaton(tag.encode() for tags in kinds for tag in tags)
-        opening, closing, restarting = (frozenset(_walk(automaton, tag.encode()) for tag in tags) for tags in kinds)
-        return cls(automaton, opening, closing, restarting, form.bare)
+        opening, closing, _ = (frozenset(_walk(automaton, tag.encode()) for tag in tags) for tags in kinds)
+        return cls(automaton, opening, closing, form.bare)
 
     def advance(self, state: _State, data: bytes) -> _State:
         node, inside, fresh = state
@@ -51,12 +50,15 @@ class SpanRules:
             node = self.automaton.step(node, byte)
             if fresh and byte not in _BLANKS:
                 inside, fresh = inside or (self.bare and byte == ord("{")), False
+            if not self.automaton.match[node]:
+                continue
             if node in self.opening:
                 inside = True
             elif node in self.closing:
                 inside = False
-            elif node in self.restarting:
+            else:
                 fresh = not inside
+            node = 0
         return _State(node, inside, fresh)
 
 
