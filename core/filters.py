@@ -55,11 +55,13 @@ def argmax(logits: Tensor, maxima: Tensor | None) -> Tensor:
 
 def leaders(row: Tensor, maxima: Tensor, at_least: int) -> tuple[Tensor, Tensor]:
     """Ids and logits of the row's best tokens, ranked: at_least of them (or all there are), and with the
-    last one everything that equals it."""
+    last one everything that equals it; but where a mask leaves fewer, those it leaves."""
     if at_least >= len(maxima):
         values, ids = row.sort(descending=True, stable=True)
         return ids, values
     floor = maxima.topk(at_least).values[-1]
+    if floor.isneginf() and maxima.max() > floor:  # lest a grammar's short list come with all that it forbids
+        floor = row[row > floor].amin()
     # "not below" rather than "at or above": a row of NaN then comes out whole instead of empty.
     ids = ((maxima < floor).logical_not_().nonzero() * BLOCK + _LANE).flatten()
     ids = ids[ids < len(row)]

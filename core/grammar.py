@@ -58,10 +58,7 @@ class Grammar:
         """Take the next delivered token. False if the grammar forbids it; `failure` then says why it was chosen."""
         explore([(self, ())])
         place = self._masks[0]
-        if _has(place, token_id) and token_id != self._accept_id:
-            if self._path[:1] != [token_id]:
-                self._retreat(0)
-                self._advance(token_id)
+        if _has(place, token_id) and self._go(token_id):
             del self._path[0], self._masks[0]
             self._taken.append(token_id)
             self.finished = self._stops.pop(0)
@@ -69,7 +66,7 @@ class Grammar:
         if self._closes(place, token_id):
             self.finished = True
             return True
-        self.failure = self._error or "no token of this model can continue the answer"
+        self.failure = (self._error or "no token of this model can continue it").partition("<non-verbose")[0].strip()
         return False
 
     def legal(self, drafts: Sequence[int]) -> int:
@@ -135,12 +132,21 @@ class Grammar:
             depth = 0
         del self._path[depth:], self._stops[depth:], self._masks[depth + 1 :]
 
-    def _advance(self, token_id: int) -> None:
+    def _go(self, token_id: int) -> bool:
+        """Make the path begin with that token. False if the matcher fails on it, which its mask did not foresee."""
+        if self._path[:1] == [token_id]:
+            return True
+        self._retreat(0)
+        return self._advance(token_id)
+
+    def _advance(self, token_id: int) -> bool:
         if not self._matcher.consume_token(token_id):
             self._error = self._matcher.get_error()
+            return False
         self._path.append(token_id)
         # Asked before the next mask: making that one may show more, which must not depend on who asked for it.
         self._stops.append(self._matcher.is_stopped())
+        return True
 
     def _turn(self, drafts: Sequence[int]) -> None:
         """Leave a path that leads elsewhere than through the drafts, but not one that only leads further."""
@@ -153,8 +159,7 @@ class Grammar:
         depth = len(self._path)
         if depth >= len(drafts) or self._error is not None or not _has(self._masks[depth], drafts[depth]):
             return False
-        self._advance(drafts[depth])
-        return True
+        return self._advance(drafts[depth])
 
     def _keep(self, mask: Bits) -> None:
         """Keep the mask of the place where the matcher stands; an empty one if it failed."""

@@ -28,7 +28,8 @@ class Limits:
     prompt. max_prompts: prompts in one completion. max_sequences: prompts x n. max_stop: stop strings.
     max_stop_chars: characters of one stop string. max_logit_bias, max_stop_token_ids, max_messages,
     max_metadata, max_tools: entries. max_tools_bytes: of all tools as JSON. max_tool_depth: levels of objects and
-    lists in a function's parameters.
+    lists in a function's parameters. max_constraint_bytes: of a JSON schema, regular expression or grammar, or of
+    all choices. max_schema_depth: levels of objects and lists in a JSON schema. max_choices: entries.
     """
 
     max_body_bytes: int = 8 << 20
@@ -45,6 +46,9 @@ class Limits:
     max_tools: int = 128
     max_tools_bytes: int = 256 << 10
     max_tool_depth: int = 32
+    max_constraint_bytes: int = 128 << 10
+    max_schema_depth: int = 64
+    max_choices: int = 1024
 
 
 @dataclass(frozen=True, slots=True)

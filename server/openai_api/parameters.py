@@ -14,6 +14,7 @@ from server.generation import GenerationPlan
 from server.live_model import LiveModel
 from server.openai_api.hints import misspelt
 from server.openai_api.schemas import SamplingBody as Body
+from server.openai_api.structured import compile_wish
 from server.serving_config import ServingConfig
 from server.text.stop_strings import StopAutomaton
 
@@ -27,16 +28,23 @@ class _Speculation:
 
 
 def make_plan(
-    body: Body, prompts: Sequence[Sequence[int]], answer_id: str, config: ServingConfig, model: LiveModel, field: str
+    body: Body,
+    prompts: Sequence[Sequence[int]],
+    answer_id: str,
+    config: ServingConfig,
+    model: LiveModel,
+    field: str,
+    around: str | None = None,
 ) -> GenerationPlan:
     """Candidates in OpenAI's order: all of the first prompt, then all of the second, ... ApiError for what does not
     fit.
 
     field: the body's field that holds the prompts. A seed given by the client is used for every prompt, so that a
     prompt answers in a list as it does alone; without one each prompt gets a fresh seed. choice_index keeps the
-    choices of one prompt apart.
+    choices of one prompt apart. around: a grammar around what the body wants its answer to be (Constraints).
     """
     _check_counts(body, len(prompts), config)
+    constraint = compile_wish(body.wishes, model.constraints, config.limits, around)
     speculation = _speculation(body, config, model)
     stop_ids = _token_ids(body.stop_token_ids or [], "stop_token_ids", config.limits.max_stop_token_ids, model)
     end_ids = stop_ids if body.ignore_eos else stop_ids | model.eos_token_ids
@@ -70,6 +78,8 @@ def make_plan(
         list_tokens=body.alternatives is not None,
         warnings=(*speculation.warnings, *misspelt(body.model_extra or ())),
         prompt_param=field,
+        constraint=constraint[0] if constraint else None,
+        constraint_param=constraint[1] if constraint else None,
     )
 
 

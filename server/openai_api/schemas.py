@@ -23,10 +23,11 @@ from server.openai_api.fields import (
     TokenCount,
 )
 from server.openai_api.messages import ChatMessage
+from server.openai_api.structured import ResponseFormat, StructuredFields, Wanted, wish_of
 from server.openai_api.tools import Tool
 
 
-class _Body(BaseModel):
+class _Body(StructuredFields):
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
 
@@ -44,11 +45,9 @@ class SamplingBody(_Body):
     # Parts of other APIs that would change the answer; (values that ask for nothing special) are fine.
     REFUSED: ClassVar[dict[str, tuple[Any, ...]]] = {
         "prompt_embeds": (),
-        "structured_outputs": (),
-        "guided_json": (),
-        "guided_regex": (),
-        "guided_choice": (),
-        "guided_grammar": (),
+        "guided_decoding_backend": ("auto", "guidance"),
+        "guided_whitespace_pattern": (),
+        "structural_tag": (),
         "use_beam_search": (False,),
         "prediction": (),
         "prompt_logprobs": (),
@@ -127,6 +126,11 @@ class GenerationBody(SamplingBody):
     max_tokens: TokenCount | None = None
     n: int | None = Field(None, ge=1)
     stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = Field(None, description="what the answer must be")
+
+    @property
+    def wishes(self) -> list[Wanted]:
+        return wish_of(self.response_format) + super().wishes
 
     @property
     def choices(self) -> int:
@@ -171,20 +175,12 @@ class ChatBody(GenerationBody):
     tools: list[Tool] | None = None
     tool_choice: Any = Field(None, description='"none", "auto", "required" or a named function')
     parallel_tool_calls: bool | None = Field(None, description="false: at most one call")
-    response_format: dict[str, Any] | None = None
     metadata: dict[str, str] | None = None
     store: bool | None = Field(None, description="only false: this server stores nothing")
     service_tier: Literal["auto", "default"] | None = None
 
     @model_validator(mode="after")
     def _check_chat(self) -> "ChatBody":
-        kind = (self.response_format or {"type": "text"}).get("type")
-        if kind in ("json_object", "json_schema"):
-            raise unsupported("response_format", f"'response_format' of type '{kind}' is")
-        if kind != "text":
-            raise invalid(
-                "'response_format.type' must be 'text', 'json_object' or 'json_schema'.", "response_format.type"
-            )
         if self.store:
             raise unsupported("store", "Stored completions are")
         if self.top_logprobs is not None and not self.logprobs:

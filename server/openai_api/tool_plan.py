@@ -1,5 +1,6 @@
 """A plan's answers with tools and reasoning: how they are read, and the grammar of a call that is forced."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from server.errors import invalid
@@ -9,7 +10,7 @@ from server.openai_api.tools import ToolUse
 from server.text.chat_format import AnswerReading, opens_reasoning
 from server.text.constraints import JSON_OPTIONS, Constraint, ConstraintError
 from server.text.tool_forms import FORMS
-from server.text.tool_grammar import calls_grammar
+from server.text.tool_grammar import calls_grammar, reasoned
 
 
 def check_form(use: ToolUse | None, model: LiveModel) -> None:
@@ -42,6 +43,18 @@ def with_reading(plan: GenerationPlan, use: ToolUse | None, model: LiveModel) ->
         return replace(plan, reading=reading)
     constraint = _forced(use, reading.opened, model)
     return replace(plan, reading=reading, constraint=constraint, constraint_param="tools")
+
+
+def around_answer(prompt: Sequence[int], use: ToolUse | None, model: LiveModel) -> str | None:
+    """The grammar around a constrained answer, which it calls `@answer`: reasoning may come before it, and calls in
+    its place. None where it is all there is. ApiError if a call is forced: then there is no answer to constrain."""
+    chat_format, token_of = model.chat_format, model.constraints.token_of
+    opened = opens_reasoning(prompt, chat_format.reasoning, model.token_bytes)
+    if use is None:
+        return None if chat_format.reasoning is None else "\n".join(reasoned("@answer", chat_format, opened, token_of))
+    if use.forced:
+        raise invalid("'tool_choice' demands a tool call, so the answer cannot be constrained as well.", "tool_choice")
+    return calls_grammar(chat_format, use.functions, use.parallel, opened, token_of, JSON_OPTIONS, or_answer=True)
 
 
 def _forced(use: ToolUse, opened: bool, model: LiveModel) -> Constraint:

@@ -4,26 +4,33 @@ llguidance compiles them against the model's own tokens. Its tokenizer is built 
 decoded with, so that what a mask allows and what a client reads are one thing. Control tokens and tags such as
 `<tool_call>` are no text: nothing but a grammar that names them (`<tool_call>`, or `<[151657]>` by id) lets them in.
 
-JSON may have a space, or a line break with at most 24 spaces, wherever JSON allows white space, once: a model that
-falls in love with blanks could otherwise fill its whole answer with them.
+JSON may have a space, or a line break with at most 24 spaces, once, wherever JSON allows white space but before and
+after the whole: a model that falls in love with blanks could otherwise fill its answer with them.
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, grammar_from
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance.gbnf_to_lark import any_to_lark
 
 from core.grammar import Grammar
 from server.text.control_strings import is_markup
 from server.text.token_bytes import TokenBytes
 
 JSON_OPTIONS = {"whitespace_pattern": r" |\n {0,24}", "coerce_one_of": False, "lenient": False}
+"""How llguidance is to read a schema, for its `x-guidance`."""
+
 _CACHED = 64  # compiled constraints
-# A lexer state takes 1 to 2 kB, so this bounds what one answer's grammar may grow to. The other limits are
-# llguidance's own: about 20 ms to compile and 15 ms a mask before a constraint counts as too complex.
-_PARSER_LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
+# llguidance's own limits but for two, lest `a{1000000}` hold up a round for seconds and one answer grow its lexer to
+# hundreds of megabytes: here a tenth of a second to make the lexer, 15 ms a mask, and 100 MB.
+_PARSER_LIMITS = LLParserLimits(initial_lexer_fuel=200_000, max_lexer_states=50_000, verbose_errors=False)
+# "Divisible by n" is an automaton of n states, zeros at n's end aside; for 999983 that takes half a minute.
+_MOST_DIVISOR_STATES = 10_000
 
 
 class ConstraintError(ValueError):
@@ -82,38 +89,79 @@ class Constraints:
         """The token that stands for a control string or tag; None if a grammar has to spell it as text."""
         return self._tags.get(tag)
 
-    def json_schema(self, schema: dict[str, Any]) -> Constraint:
-        """What the schema describes. ConstraintError for keywords that llguidance cannot enforce."""
-        return self._compiled(LLMatcher.grammar_from_json_schema(schema, overrides=JSON_OPTIONS))
+    def json_schema(self, schema: dict[str, Any], around: str | None = None) -> Constraint:
+        """What the schema describes. ConstraintError for keywords that llguidance cannot enforce.
 
-    def json_object(self) -> Constraint:
+        around, here and below: a Lark grammar of the whole answer, in which the constraint is `@answer`.
+        """
+        _check_divisors(schema)
+        return self._answer({"json_schema": {**schema, "x-guidance": JSON_OPTIONS}}, around)
+
+    def json_object(self, around: str | None = None) -> Constraint:
         """Any JSON object."""
-        return self.json_schema({"type": "object"})
+        return self.json_schema({"type": "object"}, around)
 
-    def regex(self, pattern: str) -> Constraint:
-        """A whole answer that matches, in the syntax of Rust's regex crate without look-around."""
-        return self._compiled(LLMatcher.grammar_from_regex(pattern))
+    def regex(self, pattern: str, around: str | None = None) -> Constraint:
+        """All of it matches, in the syntax of Rust's regex crate without look-around."""
+        [grammar] = json.loads(LLMatcher.grammar_from_regex(pattern))["grammars"]
+        return self._answer({"lark_grammar": grammar["lark_grammar"]}, around)
 
-    def choice(self, choices: Sequence[str]) -> Constraint:
-        """One of the strings; none of them empty."""
-        return self._compiled("start: " + " | ".join(json.dumps(choice) for choice in choices))
+    def choice(self, choices: Sequence[str], around: str | None = None) -> Constraint:
+        """One of the strings, of which there is at least one."""
+        return self.lark("start: " + " | ".join(json.dumps(choice) for choice in choices), around)
 
-    def grammar(self, text: str) -> Constraint:
+    def grammar(self, text: str, around: str | None = None) -> Constraint:
         """A context-free grammar: Lark with llguidance's extensions, or GBNF (rules written `name ::= ...`)."""
-        try:
-            return self._compiled(grammar_from("grammar", text))
-        except (ValueError, RecursionError, IndexError) as error:
-            raise ConstraintError(str(error)) from error
+        if "::=" in text:
+            try:
+                text = any_to_lark(text)
+            except Exception as error:  # its parser raises whatever comes
+                raise ConstraintError(str(error) or "this is no GBNF") from error
+        return self.lark(text, around)
 
-    def lark(self, text: str) -> Constraint:
+    def lark(self, text: str, around: str | None = None) -> Constraint:
         """A grammar in Lark as llguidance reads it; `%json {...}` embeds a schema, `<name>` or `<[id]>` one token."""
-        return self._compiled(text)
+        return self._answer({"lark_grammar": text}, around)
+
+    def _answer(self, grammar: dict[str, Any], around: str | None) -> Constraint:
+        grammars = [{"name": "answer", **grammar}]
+        if around is not None:
+            grammars.insert(0, {"lark_grammar": around})
+        return self._compiled(json.dumps({"grammars": grammars}))
 
     def _compile(self, grammar: str) -> Constraint:
         matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=_PARSER_LIMITS)
+        if not matcher.is_error():
+            # Much is found out, and paid for, only with the first mask or token: here rather than amid a round.
+            mask = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+            legal = int(np.unpackbits(mask, bitorder="little").argmax())
+            trial = matcher.deep_copy()
+            if not matcher.is_error() and not trial.consume_token(legal):
+                matcher = trial
         if matcher.is_error():
-            raise ConstraintError(matcher.get_error())
+            raise ConstraintError(_reason(matcher.get_error()))
         return Constraint(matcher, self._tokenizer.eos_token, self._eos_token_ids, self._is_text)
+
+
+def _reason(error: str) -> str:
+    """llguidance's message without its traces; that nothing can ever match it says only by a code."""
+    text = " ".join(error.partition("<non-verbose")[0].split()).rstrip(".")
+    return "no answer can satisfy it" if text.startswith("NoExtension") else text or "it cannot be compiled"
+
+
+def _check_divisors(schema: Any) -> None:
+    """ConstraintError if a multipleOf, anywhere in the schema, would take too long to compile."""
+    if isinstance(schema, list):
+        for item in schema:
+            _check_divisors(item)
+    if isinstance(schema, dict):
+        divisor = schema.get("multipleOf")
+        if isinstance(divisor, int | float) and not isinstance(divisor, bool):
+            digits = "".join(map(str, Decimal(str(divisor)).normalize().as_tuple().digits))
+            if int(digits) > _MOST_DIVISOR_STATES:
+                raise ConstraintError(f"multipleOf {divisor} has too many digits to be enforced")
+        for value in schema.values():
+            _check_divisors(value)
 
 
 class _Vocabulary:

@@ -41,31 +41,37 @@ def calls_grammar(
     opened: bool,
     token_of: Callable[[str], int | None],
     json_options: Mapping[str, Any],
+    or_answer: bool = False,
 ) -> str:
     """A call of one of the functions, or several if `parallel`, after reasoning where the model reasons.
 
     opened: whether the prompt ends inside the reasoning. token_of: the token that a tag is, None if it is text.
-    json_options: llguidance's, for the arguments.
+    json_options: llguidance's, for the arguments. or_answer: or else `@answer`, a grammar of its own.
     """
-
-    def tag(text: str) -> str:
-        token = token_of(text)
-        return json.dumps(text) if token is None else f"<[{token}]>"
-
-    rules: list[str] = []
-    start = "calls"
-    if (reasoning := chat_format.reasoning) is not None:
-        # A token ends the text before it; where the tag is text itself, the shortest match does.
-        attribute = "[lazy]" if token_of(reasoning.closing) is None else ""
-        rules.append(f"thought{attribute}: /(.|\\n)*/ {tag(reasoning.closing)}")
-        start = "thought BLANKS calls" if opened else f"({tag(reasoning.opening)} thought BLANKS)? calls"
-        rules.append("BLANKS: /\\n{0,2}/")
-    rules += _calls(chat_format, functions, parallel, tag)
+    rules = reasoned("(calls | @answer)" if or_answer else "calls", chat_format, opened, token_of)
+    rules += _calls(chat_format, functions, parallel, lambda text: _spelt(text, token_of))
     for index, function in enumerate(functions):
         schema = _closed(function.parameters or NO_PARAMETERS)
         options = {**json_options, "lenient": not function.strict}
         rules.append(f"arguments_{index}: %json {json.dumps({**schema, 'type': 'object', 'x-guidance': options})}")
-    return "\n".join([f"start: {start}", *rules]) + "\n"
+    return "\n".join(rules) + "\n"
+
+
+def reasoned(then: str, chat_format: ChatFormat, opened: bool, token_of: Callable[[str], int | None]) -> list[str]:
+    """The rule `start` and those it needs: what `then` says, after reasoning where the model reasons."""
+    reasoning = chat_format.reasoning
+    if reasoning is None:
+        return [f"start: {then}"]
+    opening, closing = _spelt(reasoning.opening, token_of), _spelt(reasoning.closing, token_of)
+    # A token ends the text before it; where the tag is text itself, the shortest match does.
+    attribute = "[lazy]" if token_of(reasoning.closing) is None else ""
+    start = f"thought BLANKS {then}" if opened else f"({opening} thought BLANKS)? {then}"
+    return [f"start: {start}", f"thought{attribute}: /(.|\\n)*/ {closing}", "BLANKS: /\\n{0,2}/"]
+
+
+def _spelt(tag: str, token_of: Callable[[str], int | None]) -> str:
+    token = token_of(tag)
+    return json.dumps(tag) if token is None else f"<[{token}]>"
 
 
 def _calls(chat_format: ChatFormat, functions: Sequence[CallableFunction], parallel: bool, tag: Tag) -> list[str]:
