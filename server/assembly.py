@@ -135,7 +135,7 @@ def _placements(settings: Settings, folders: Folders) -> list[Placement]:
 
 def _load(model: ModelSettings, placed: Placement, folder: Path) -> LoadedModel:
     began = time.monotonic()
-    loaded = load_model(folder, placed.weights, placed.device, name=model.label)
+    loaded = load_model(folder, placed.weights, placed.device, model.label, placed.tp_plan)
     where = f"{loaded.weights} on {placed.device}"
     log.info("loaded %s (%s) in %.1f s", model.label, where, time.monotonic() - began)
     return loaded

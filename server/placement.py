@@ -4,11 +4,10 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Literal
 
 from server.model_settings import Attention, ModelSettings, TargetSettings, Weights
 from server.settings import Settings
-
-_CPU_TARGET, _CPU_DRAFT, _CUDA = "fp16", "int8", "bfloat16"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Placement:
     device: str
     weights: Weights
     attention: Attention
-    tp_plan: str | None
+    tp_plan: Literal["auto"] | None
 
     @property
     def device_type(self) -> str:
@@ -57,9 +56,9 @@ def place(model: ModelSettings, machine: Machine) -> Placement:
         device = "cuda:0" if machine.cuda_devices else "cpu"
     elif device == "cuda":
         device = "cuda:0"
-    default: Weights = _CUDA
+    default: Weights = "bfloat16"
     if device == "cpu":
-        default = _CPU_TARGET if isinstance(model, TargetSettings) else _CPU_DRAFT
+        default = "fp16" if isinstance(model, TargetSettings) else "int8"
     return Placement(device, model.weights or default, model.attention, model.tp_plan)
 
 

@@ -1,11 +1,15 @@
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from core.correction_memory import CorrectionMemory
+from core.models.errors import UnsupportedModel
 from scheduler.events import FinishedEvent, TokensEvent
 from server.assembly import AssemblyError, assemble, serving_config
 from server.model_folders import Folders
@@ -13,6 +17,7 @@ from server.serving_config import Served
 from server.settings import Settings
 from server.settings_loading import load_settings
 from tests.server import serving
+from tests.server.test_settings import EXPECT
 from tests.tiny import make_request
 
 CONTEXT = 256
@@ -22,8 +27,6 @@ def save_pair(
     folder: Path, seed: int = 0, tokenizer: PreTrainedTokenizerFast | None = None, context: int = CONTEXT
 ) -> Path:
     """A tiny random model with a tokenizer, as a folder that can be served."""
-    import torch
-
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=serving.PADDED_VOCAB,
@@ -45,10 +48,20 @@ def target(tmp_path: Path) -> Path:
     return save_pair(tmp_path / "target")
 
 
-def settings_for(target: Path, draft: Path | str | None = None, **flags: Any) -> Settings:
+def settings_for(
+    target: Path,
+    draft: Path | str | None = None,
+    device: str = "cpu",
+    keys: Mapping[str, Any] = MappingProxyType({}),
+    **flags: Any,
+) -> Settings:
+    """keys: more of models.target."""
     file = target.parent / "config.yaml"
     file.write_text("{}")
-    models = {"target": {"source": str(target)}, "draft": draft and {"source": str(draft)}}
+    models = {
+        "target": {"source": str(target), "device": device, **keys},
+        "draft": draft and {"source": str(draft), "device": device},
+    }
     return load_settings(file, {"models": models, "kv_cache": {"tokens": 1024}, **flags})
 
 
@@ -80,6 +93,37 @@ async def test_a_pair_is_assembled_and_generates(target: Path) -> None:
     plain, finished = await generate(assembled(target))
     assert finished.counters.draft_tokens == 0
     assert plain == drafted
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+async def test_a_pair_is_assembled_on_a_gpu_with_as_much_kv_as_fits(target: Path) -> None:
+    served = assembled(target, target, device="cuda", kv_cache={"tokens": "auto", "gpu_memory_utilization": 0.1})
+    runtime = served.engine._runtime
+    assert runtime.target.device == torch.device("cuda:0")
+    held = 512 * runtime.pool.num_blocks * runtime.pool.block_size  # bytes a token of both models in bfloat16
+    assert held <= 0.1 * torch.cuda.mem_get_info()[1]
+    _, finished = await generate(served, drafter="model", num_draft_tokens=4)
+    assert finished.counters.accepted_tokens > 0
+
+
+def test_a_config_that_is_not_as_expected_is_refused(target: Path) -> None:
+    with pytest.raises(
+        AssemblyError, match=r"^models\.target\.expect\.vocab_size = 100, but target's own config says "
+    ):
+        assembled(target, keys={"expect": EXPECT})
+
+
+def test_a_device_that_is_not_here_is_refused(target: Path) -> None:
+    with pytest.raises(AssemblyError, match=r"^models\.target\.device = cuda:99: torch sees "):
+        assembled(target, device="cuda:99")
+
+
+def test_one_process_loads_a_model_with_a_plan_as_any_other_but_one_that_has_none_is_refused(target: Path) -> None:
+    assert assembled(target, keys={"tp_plan": "auto"}).engine.max_context == CONTEXT
+    file = target / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "architectures": ["GPT2LMHeadModel"]}))
+    with pytest.raises(UnsupportedModel, match="GPT2LMHeadModel has no tensor parallel plan"):
+        assembled(target, keys={"tp_plan": "auto"})
 
 
 def test_the_smallest_pool_still_starts(target: Path) -> None:
