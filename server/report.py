@@ -8,8 +8,11 @@ from core.provenance import Provenance
 from scheduler.events import FinishedEvent
 
 
-def usage(prompt_tokens: int, completion_tokens: int, cached_tokens: int | None = None) -> dict[str, Any]:
-    """cached_tokens: prompt tokens found in the prefix cache; None while the answer is not finished."""
+def usage(
+    prompt_tokens: int, completion_tokens: int, cached_tokens: int | None = None, reasoning_tokens: int | None = None
+) -> dict[str, Any]:
+    """cached_tokens: prompt tokens found in the prefix cache; None while the answer is not finished. reasoning_tokens:
+    of the completion; None for a model that does not think aloud."""
     report: dict[str, Any] = {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
@@ -17,6 +20,8 @@ def usage(prompt_tokens: int, completion_tokens: int, cached_tokens: int | None 
     }
     if cached_tokens is not None:
         report["prompt_tokens_details"] = {"cached_tokens": cached_tokens}
+    if reasoning_tokens is not None:
+        report["completion_tokens_details"] = {"reasoning_tokens": reasoning_tokens}
     return report
 
 

@@ -70,7 +70,7 @@ class ResponseObject:
             "service_tier": "default",
             "store": False,
             "temperature": 1.0 if body.temperature is None else body.temperature,
-            "text": {"format": body.text_format, "verbosity": "medium"},
+            "text": {"format": body.text_format.model_dump(by_alias=True, exclude_none=True), "verbosity": "medium"},
             "tool_choice": body.tool_choice or "auto",
             "tools": [tool.model_dump() for tool in body.tools or ()],
             "top_logprobs": body.top_logprobs or 0,

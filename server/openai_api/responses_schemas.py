@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from server.errors import ApiError, invalid, shorten, unsupported
 from server.openai_api.fields import TokenCount
 from server.openai_api.schemas import SamplingBody
+from server.openai_api.structured import Wanted
 from server.openai_api.tools import Function, Tool
 
 LOGPROBS = "message.output_text.logprobs"
@@ -58,10 +59,39 @@ class _Options(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
 
-class TextOptions(_Options):
-    """format: {"type": "text"}."""
+class TextFormat(_Options):
+    """response_format of chat completions without its nesting; name, schema and what follows need json_schema."""
 
-    format: dict[str, Any] | None = None
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = Field(None, min_length=1, max_length=64)
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    description: str | None = None
+    strict: bool | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "TextFormat":
+        for field, value in (("name", self.name), ("schema", self.schema_)):
+            param = f"text.format.{field}"
+            if self.type == "json_schema" and value is None:
+                raise invalid(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+            if self.type != "json_schema" and value is not None:
+                raise invalid(f"'{param}' needs type 'json_schema'.", param)
+        return self
+
+    @property
+    def wishes(self) -> list[Wanted]:
+        """What it wants of the answer, if anything."""
+        if self.type == "text":
+            return []
+        if self.schema_ is None:
+            return [Wanted("text.format", "object", True)]
+        return [Wanted("text.format.schema", "schema", self.schema_)]
+
+
+class TextOptions(_Options):
+    """format: what the answer must be."""
+
+    format: TextFormat | None = None
     verbosity: Literal["medium"] | None = None
 
 
@@ -169,8 +199,6 @@ class ResponsesBody(SamplingBody):
         for name, value in (self.reasoning.model_dump() if self.reasoning is not None else {}).items():
             if value is not None:
                 raise unsupported(f"reasoning.{name}", f"'reasoning.{name}' is")
-        if self.text_format.get("type") != "text":
-            raise unsupported("text.format", "A 'text.format' other than 'text' is")
         return self
 
     @property
@@ -180,8 +208,12 @@ class ResponsesBody(SamplingBody):
         return {"type": "function", "function": {"name": choice["name"]}} if isinstance(choice, dict) else choice
 
     @property
-    def text_format(self) -> dict[str, Any]:
-        return (self.text.format if self.text is not None else None) or {"type": "text"}
+    def text_format(self) -> TextFormat:
+        return (self.text.format if self.text is not None else None) or TextFormat(type="text")
+
+    @property
+    def wishes(self) -> list[Wanted]:
+        return self.text_format.wishes + super().wishes
 
     @property
     def token_limit(self) -> int | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from server.text.answer_parts import Content, Part
 from server.text.reasoning import THINK_TAGS, ReasoningSplitter, ReasoningTags
+from server.text.reasoning_count import ReasoningCounter
 from server.text.token_bytes import TokenBytes
 from server.text.tool_calls import CallParser
 from server.text.tool_forms import FORMS
@@ -87,6 +88,10 @@ class AnswerReading:
     def parser(self) -> "AnswerParser":
         splitter = ReasoningSplitter(self.reasoning, self.opened) if self.reasoning is not None else None
         return AnswerParser(splitter, self.form(self.names, self.most_calls) if self.form is not None else None)
+
+    def counter(self) -> ReasoningCounter | None:
+        """Of one answer's reasoning; None where there can be none."""
+        return ReasoningCounter(self.reasoning, self.opened) if self.reasoning is not None else None
 
     def spans(self, token_bytes: TokenBytes) -> CallSpans | None:
         """The tracker of one answer; None where there is nothing to protect."""

@@ -17,10 +17,10 @@ from tests.server.serving import KEY, serve_config, served
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[tuple[FastAPI, str]]:
-    """The application behind uvicorn on a free port, ready."""
+async def listening(**limits: int) -> AsyncIterator[tuple[FastAPI, str]]:
+    """The application behind uvicorn on a free port, ready. limits: of the scheduler."""
     telemetry = Telemetry()
-    app = create_app(serve_config(), lambda: served(telemetry), telemetry)
+    app = create_app(serve_config(), lambda: served(telemetry, **limits), telemetry)
     with socket.create_server(("127.0.0.1", 0)) as port:
         http = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", timeout_graceful_shutdown=3))
         http.capture_signals = nullcontext  # type: ignore[method-assign, assignment]  # needs the main thread

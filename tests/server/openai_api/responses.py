@@ -11,7 +11,8 @@ from openai.types.responses import Response, ResponseStreamEvent
 from tests.server.serving import MODEL, ok
 
 PATH = "/v1/responses"
-OURS = {"speculation", "store", "provenance", "bytes"}  # fields that the SDK's types do not have
+# Fields that the SDK's types do not have; `name`, of finished arguments, is in OpenAI's document.
+OURS = {"speculation", "store", "provenance", "bytes", "name"}
 EVENTS = {
     get_args(kind.model_fields["type"].annotation)[0]: kind for kind in get_args(get_args(ResponseStreamEvent)[0])
 }
