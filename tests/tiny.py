@@ -7,6 +7,7 @@ falling into a loop at once, and near ties are rare.
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
@@ -98,11 +99,21 @@ def loaded(
 
 
 def make_runtime(
-    target: PreTrainedModel, draft: PreTrainedModel | None = None, num_blocks: int = 400, block_size: int = 16
+    target: PreTrainedModel,
+    draft: PreTrainedModel | None = None,
+    num_blocks: int = 400,
+    block_size: int = 16,
+    **runner: Any,
 ) -> Runtime:
+    """runner: backend, as ModelRunner takes it; dtype and device, which the models must have already."""
+    backend = runner.pop("backend", "sdpa")
+
+    def run(model: PreTrainedModel, name: str) -> ModelRunner:
+        return ModelRunner(loaded(model, name, **runner), num_blocks, block_size, backend)
+
     return Runtime(
-        target=ModelRunner(loaded(target, "target"), num_blocks, block_size),
-        draft=None if draft is None else ModelRunner(loaded(draft, "draft"), num_blocks, block_size),
+        target=run(target, "target"),
+        draft=None if draft is None else run(draft, "draft"),
         pool=BlockPool(num_blocks, block_size),
         control_ids=frozenset({0, 1, EOS}),
     )
@@ -146,7 +157,9 @@ class Driver:
     on_round: Callable[[], None] | None = None
 
     def run(self, requests: list[GenerationRequest]) -> list[Sequence]:
-        sequences = [Sequence(request) for request in requests]
+        return self.finish([Sequence(request) for request in requests])
+
+    def finish(self, sequences: list[Sequence]) -> list[Sequence]:
         for sequence in sequences:
             sequence.state = SequenceState.RUNNING
             self.runtime.pool.match_prefix(sequence)

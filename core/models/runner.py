@@ -1,6 +1,7 @@
 """ModelRunner: forward(layout) -> logits, over a model, its KV cache and an attention backend."""
 
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,18 +14,18 @@ from core.models.loader import LoadedModel
 
 
 class ModelRunner:
-    """Runs one model. forwards: how many forward calls it has made. One thread at a time."""
+    """Runs one model. backend: of its attention. forwards: how many forward calls it has made. One thread at a time."""
 
     def __init__(
         self, loaded: LoadedModel, num_blocks: int, block_size: int, backend: str | BackendSpec = "sdpa"
     ) -> None:
         """backend: a name in BACKENDS, or the specification of another one. ValueError for an unknown one, one that
         cannot serve this model, or a block size its kernels cannot use."""
-        self._backend = backend if isinstance(backend, BackendSpec) else backend_named(backend)
-        self._backend.check(loaded.device, loaded.dtype, kv_shape(loaded.config)[1])
-        multiple = self._backend.block_size or 1
+        self.backend = backend if isinstance(backend, BackendSpec) else backend_named(backend)
+        self.backend.check(loaded.device, loaded.dtype, kv_shape(loaded.config)[1])
+        multiple = self.backend.block_size or 1
         if block_size % multiple:
-            raise ValueError(f"attention backend {self._backend.name} needs blocks of a multiple of {multiple} tokens")
+            raise ValueError(f"attention backend {self.backend.name} needs blocks of a multiple of {multiple} tokens")
         self.loaded = loaded
         self.vocab_size = loaded.vocab_size
         self.block_size = block_size
@@ -39,7 +40,7 @@ class ModelRunner:
         if layout.block_size != self.block_size:
             raise ValueError(f"the layout has blocks of {layout.block_size} tokens, the cache of {self.block_size}")
         self.forwards += 1
-        attention = self._backend.prepare(layout, self.cache.dtype, self.device)
+        attention = self.backend.prepare(layout, self.cache.dtype, self.device)
         token_ids, positions, slots, logit_rows = self._index_tensors(layout)
         inputs = {
             "input_ids": token_ids.unsqueeze(0),
@@ -47,15 +48,24 @@ class ModelRunner:
             "use_cache": False,
             "ragged": RaggedContext(attention, self.cache, slots),
         }
-        # Not inference mode, whose tensors could not be edited in place later.
-        with torch.no_grad():
-            if layout.num_logits == 0:
-                self.loaded.model.base_model(**inputs)
-                return torch.empty(0, self.vocab_size, device=self.device)
-            # The whole model, so that what it does between hidden state and logits (scales, soft caps) is its own.
-            rows = 0 if layout.num_logits == layout.num_rows else logit_rows
-            logits: Tensor = self.loaded.model(**inputs, logits_to_keep=rows).logits[0]
-            return logits.float()
+        if layout.num_logits == 0:
+            self._hidden(inputs)
+            return torch.empty(0, self.vocab_size, device=self.device)
+        logits = self._logits(inputs, 0 if layout.num_logits == layout.num_rows else logit_rows)
+        # Copied outside of inference mode, whose tensors could not be edited in place.
+        return logits.to(torch.float32, copy=True)
+
+    @torch.inference_mode()
+    def _hidden(self, inputs: dict[str, Any]) -> None:
+        """Fill the KV cache and no more."""
+        self.loaded.model.base_model(**inputs)
+
+    @torch.inference_mode()
+    def _logits(self, inputs: dict[str, Any], rows: Tensor | int) -> Tensor:
+        """By the whole model, so that what it does between hidden state and logits (scales, soft caps) is its own.
+        rows: which of them (int64), or 0 for all. [rows, vocab]"""
+        logits: Tensor = self.loaded.model(**inputs, logits_to_keep=rows).logits[0]
+        return logits
 
     def wait(self) -> None:
         """Until the device has done all it was given: on CUDA a forward returns before it has run."""

@@ -1,13 +1,18 @@
 """`strict` gives the very tokens `off` gives: every drafter, draft, block length, sampling and company."""
 
+import copy
 import functools
 
 import pytest
+import torch
 from transformers import PreTrainedModel
 
+from core.models.attention import BackendSpec
+from core.models.attention_flash import prepare_flash
 from core.runtime import Runtime
 from core.sequence import CommittedToken, GenerationRequest, Sequence
 from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, StrictParams, VerifierParams
+from tests.core.models.flash_stand_in import flash_attn_varlen_func
 from tests.excuses import excused
 from tests.tiny import Driver, make_request, make_runtime, noisy_copy, outputs, random_model, random_prompt
 
@@ -259,3 +264,20 @@ def test_smaller_max_tokens_gives_a_prefix(verifier: str) -> None:
     full = run(60)
     for max_tokens in range(1, 60, 3):
         assert run(max_tokens) == full[:max_tokens]
+
+
+@pytest.mark.parametrize("drafter", ["model", "multilevel"])
+def test_strict_equals_off_through_flash_attention_in_bfloat16(drafter: str) -> None:
+    """By the stand-in of its kernel, so on the CPU; blocks of 256 hold whole prompts, hence no prefix is cached."""
+    flash = BackendSpec("stand-in", functools.partial(prepare_flash, varlen=flash_attn_varlen_func), block_size=256)
+    half = {"num_blocks": 8, "block_size": 256, "backend": flash, "dtype": torch.bfloat16}
+    target, draft = (copy.deepcopy(model).bfloat16() for model in (target_model(), draft_model("noisy")))
+    names = ("greedy-penalties", "t1.3-free", "t0.7-everything")
+    plain = outputs(make_runtime(target, **half), [request_for(name) for name in names])
+    runtime, excuses = make_runtime(target, draft, **half), 0
+    requests = [request_for(name, drafter=drafter, num_draft_tokens=4) for name in names]
+    for request, got, want in zip(requests, outputs(runtime, requests), plain, strict=True):
+        if got != want:
+            assert excused(runtime.target, 256, request, want, got, rows=5), (request, want, got)
+            excuses += 1
+    assert excuses <= 1
