@@ -39,7 +39,8 @@ class Tool(BaseModel):
 class ToolUse:
     """What an answer has to do with tools. shown: what the model is told of, in the template's form. functions: those
     it may call. forced: it must call one. named: its one function was named by the request. parallel: it may make
-    several calls."""
+    several calls; where a call is forced only if the request says so, since many a model that must call and may go on
+    calling does not stop."""
 
     shown: tuple[dict[str, Any], ...]
     functions: tuple[Function, ...]
@@ -76,7 +77,7 @@ def tool_use(
         functions=functions,
         forced=named is not None or choice == "required",
         named=named is not None,
-        parallel=parallel is not False and named is None,
+        parallel=named is None and (parallel is True if choice == "required" else parallel is not False),
     )
 
 

@@ -5,6 +5,7 @@ Nothing is lost: what begins like a call and turns out to be none is content. On
 since they belong to the markup.
 """
 
+import re
 import secrets
 from collections.abc import Callable, Container
 from enum import Enum
@@ -14,9 +15,12 @@ from server.text.answer_parts import CallArguments, CallStart, Content, Part, jo
 from server.text.call_reader import CallReader, CallState
 from server.text.held import first_of, held
 
+_FENCE = "```json"
+_BARE = re.compile(r"\s*(?:```(?:json)?\s*)?(?=\{)")
 
-class _Mode(Enum):
-    START = "start"  # nothing but blanks so far
+
+class Mode(Enum):
+    START = "start"  # nothing but blanks so far, or but calls that were not announced
     CONTENT = "content"
     OPENED = "opened"  # behind a marker
     READING = "reading"  # inside a call
@@ -29,17 +33,19 @@ class CallParser:
     markers: ClassVar[tuple[str, ...]]  # what announces calls
     markup: ClassVar[tuple[str, ...]]  # those, and what else the form writes that a tokenizer may have as a token
     closing: ClassVar[str] = ""  # what ends each call, if anything does
-    bare: ClassVar[bool] = False  # whether an answer may also begin with a call unannounced
+    bare: ClassVar[bool] = False  # whether an answer may also begin with a call unannounced, fenced as code or not
 
     def __init__(self, names: Container[str], most_calls: int | None = None) -> None:
         self._names = names
         self._most_calls = most_calls
-        self._mode = _Mode.START if self.bare else _Mode.CONTENT
+        self._mode = Mode.START if self.bare else Mode.CONTENT
         self._text = ""  # not read yet
         self._raw: list[str] = []  # read since the call's beginning, shown if it turns out to be none
         self._blanks = ""  # behind the content so far, shown if more content follows
         self._spoken = False  # whether there was content
         self._reader: CallReader | None = None
+        self._unannounced = False  # whether the call being read began without a marker
+        self._fenced = False  # whether it stands in a fence
         self._announced = False  # whether the call being read has been passed on
         self._parts: list[Part] = []
         self.calls = 0  # passed on so far
@@ -69,25 +75,32 @@ class CallParser:
         return parts
 
     def _run(self, last: bool) -> None:
-        step: dict[_Mode, Callable[[bool], bool]] = {
-            _Mode.START: self._start,
-            _Mode.CONTENT: self._content,
-            _Mode.OPENED: self._opened,
-            _Mode.READING: lambda _last: self._read(),
-            _Mode.CLOSED: self._closed,
+        step: dict[Mode, Callable[[bool], bool]] = {
+            Mode.START: self._start,
+            Mode.CONTENT: self._content,
+            Mode.OPENED: self._opened,
+            Mode.READING: lambda _last: self._read(),
+            Mode.CLOSED: self._closed,
         }
         while self._text and step[self._mode](last):
             pass
 
     def _start(self, last: bool) -> bool:
-        """Before the first character that is not blank. Each step returns whether to go on with what is left."""
-        start = self._text.lstrip()
-        if start.startswith("{"):
-            self._skip_blanks(raw=True)
+        """At the beginning, where a call may stand unannounced, in a fence or not. Each step returns whether to go on
+        with what is left."""
+        opening = _BARE.match(self._text)
+        if opening is not None:
+            self._unannounced, self._fenced = True, "`" in opening[0]
+            self._raw.append(opening[0])
+            self._text = self._text[opening.end() :]
             self._begin(CallReader(self._names, bare=True))
-        elif start:
-            self._mode = _Mode.CONTENT
-        return bool(start)
+            return True
+        start = self._text.lstrip()
+        if not last and (_FENCE.startswith(start.rstrip()) or start.rstrip() == _FENCE[:3]):
+            return False
+        self._mode = Mode.CONTENT
+        self._unannounced = False
+        return True
 
     def _content(self, last: bool) -> bool:
         found = first_of(self._text, self.markers)
@@ -100,7 +113,7 @@ class CallParser:
         self._say(self._text[:start])
         self._text = self._text[start + len(marker) :]
         self._raw = [marker]
-        self._mode = _Mode.OPENED
+        self._mode = Mode.OPENED
         return True
 
     def _opened(self, last: bool) -> bool:
@@ -110,12 +123,12 @@ class CallParser:
 
     def _closed(self, last: bool) -> bool:
         """Behind a call: begin another, go back to content, or wait for more text (False)."""
-        self._mode = _Mode.CONTENT
+        self._mode = Mode.CONTENT
         return True
 
     def _begin(self, reader: CallReader) -> None:
         self._reader, self._announced = reader, False
-        self._mode = _Mode.READING
+        self._mode = Mode.READING
 
     def _read(self) -> bool:
         reader = self._reader
@@ -128,7 +141,7 @@ class CallParser:
             self._give_up()
         elif reader.state is CallState.CLOSED:
             self._reader = None
-            self._mode = _Mode.CLOSED
+            self._mode = Mode.CLOSED
         return bool(self._text)
 
     def _pass_on(self, reader: CallReader) -> None:
@@ -150,7 +163,7 @@ class CallParser:
     def _give_up(self) -> None:
         """It was no call: its text is content."""
         self._reader = None
-        self._mode = _Mode.CONTENT
+        self._mode = Mode.CONTENT
         raw, self._raw = "".join(self._raw), []
         self._say(raw)
 

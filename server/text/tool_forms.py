@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from server.text.call_reader import CallReader
-from server.text.tool_calls import CallParser
+from server.text.tool_calls import CallParser, Mode
 
 
 class HermesCalls(CallParser):
     """`<tool_call>{"name": ..., "arguments": ...}</tool_call>`, a pair of tags for each call: Hermes, Qwen 2.5 and 3.
 
-    Small models leave the tags out at times; an answer that is such an object from its first character on is a call
-    too, as nothing else looks like it.
+    Models that were not trained for it well leave the tags out, or put the object into a fence of code. An answer that
+    begins with such an object is a call too, as nothing else looks like it.
     """
 
     markers = ("<tool_call>",)
@@ -23,12 +23,16 @@ class HermesCalls(CallParser):
     bare = True
 
     def _closed(self, last: bool) -> bool:
-        start = self._text.lstrip()
-        if start.startswith(self.closing):
-            self._text = start[len(self.closing) :]
-        elif self.closing.startswith(start) and not last:
+        start, closing = self._text.lstrip(), "```" if self._fenced else self.closing
+        if start.startswith(closing):
+            self._text = start[len(closing) :]
+        elif closing.startswith(start) and not last:
             return False
-        return super()._closed(last)
+        self._fenced = False
+        super()._closed(last)
+        if self._unannounced:
+            self._mode = Mode.START  # as may the next one be
+        return True
 
 
 class LlamaCalls(CallParser):

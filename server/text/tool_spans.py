@@ -19,7 +19,8 @@ _BLANKS = b" \t\r\n"
 class _State(NamedTuple):
     node: int  # of the automaton: what part of a tag the text ends with
     inside: bool
-    fresh: bool  # nothing but blanks so far, so that a brace would begin an unannounced call
+    fresh: bool  # nothing but blanks or a fence so far, so that a brace would begin an unannounced call
+    fence: bool  # whether it is a fence
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,14 @@ class SpanRules:
         return cls(automaton, opening, closing, form.bare)
 
     def advance(self, state: _State, data: bytes) -> _State:
-        node, inside, fresh = state
+        node, inside, fresh, fence = state
         if not node and not fresh and self.automaton.first_bytes.isdisjoint(data):
             return state
         for byte in data:
             node = self.automaton.step(node, byte)
             if fresh and byte not in _BLANKS:
-                inside, fresh = inside or (self.bare and byte == ord("{")), False
+                inside = inside or (self.bare and byte == ord("{"))
+                fence = fresh = self.bare and (byte == ord("`") or (fence and byte in b"json"))
             if not self.automaton.match[node]:
                 continue
             if node in self.opening:
@@ -59,7 +61,7 @@ class SpanRules:
             else:
                 fresh = not inside
             node = 0
-        return _State(node, inside, fresh)
+        return _State(node, inside, fresh, fence)
 
 
 def _walk(automaton: StopAutomaton, tag: bytes) -> int:
@@ -75,7 +77,7 @@ class CallSpans:
     def __init__(self, rules: SpanRules, token_bytes: TokenBytes) -> None:
         self._rules = rules
         self._token_bytes = token_bytes
-        self._state = _State(0, False, True)
+        self._state = _State(0, False, True, False)
 
     def push(self, token_id: int) -> None:
         self._state = self._rules.advance(self._state, self._token_bytes[token_id])
@@ -91,5 +93,5 @@ class CallSpans:
         return flags
 
     def _busy(self, state: _State) -> bool:
-        """Inside a call, or at a tag, complete or not."""
-        return state.inside or self._rules.automaton.depth[state.node] > 0
+        """Inside a call, or at what may become its beginning or its end."""
+        return state.inside or state.fence or self._rules.automaton.depth[state.node] > 0

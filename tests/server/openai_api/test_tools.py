@@ -37,7 +37,7 @@ def function(name: str, parameters: Any = None, **more: Any) -> dict[str, Any]:
 TOOLS = [function("weather", WEATHER, description="The weather."), function("mail", MAIL, strict=True)]
 SCHEMAS = {"weather": WEATHER, "mail": MAIL}
 NAMED = {"type": "function", "function": {"name": "mail"}}
-FORCED = {"tools": TOOLS, "tool_choice": "required", "max_tokens": 200, "parallel_tool_calls": False}
+FORCED = {"tools": TOOLS, "tool_choice": "required", "max_tokens": 200}
 # `<tool_call>` is a token of its own in the test's vocabulary; the closing tag is text.
 CALL = '<tool_call> "{\\"name\\": \\"weather\\", \\"arguments\\": {\\"city\\": \\"Rome\\"}}</tool_call>"'
 
@@ -120,6 +120,13 @@ async def test_a_named_function_is_the_one_that_is_called(client: httpx.AsyncCli
     (choice,) = (await chat(client, **{**FORCED, "tool_choice": NAMED}))["choices"]
     assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["mail"]
     assert choice["finish_reason"] == "stop"  # as OpenAI has it
+
+
+async def test_several_calls_are_forced_only_if_asked_for(client: httpx.AsyncClient) -> None:
+    more = {**FORCED, "parallel_tool_calls": True, "tools": TOOLS[:1]}
+    (choice,) = (await chat(client, **more))["choices"]
+    assert len(choice["message"]["tool_calls"]) > 2
+    check_calls(choice["message"]["tool_calls"][:-1])  # the random model knows no end
 
 
 async def test_a_forced_call_cut_short_ends_with_length(client: httpx.AsyncClient) -> None:

@@ -63,6 +63,17 @@ HERMES = [
     ('<tool_call>\n{{"name": "f", "arguments": {"a": {}}}}\n</tool_call>', "", [("f", '{"a": {}}')]),
     ('<tool_call>\n{{"name": "f", "arguments": {{"a": 1}}}}\n</tool_call>', "", [("f", '{"a": 1}')]),
     ('{"name": "f", "arguments": {"a": 1}}', "", [("f", '{"a": 1}')]),
+    ('```json\n{"name": "f", "arguments": {"a": 1}}\n```\n', "", [("f", '{"a": 1}')]),
+    (
+        '```\n{"name": "f", "arguments": {}}```\n\n```json {"name": "f", "arguments": {"b": 2}}\n``` ok',
+        "ok",
+        [("f", "{}"), ("f", '{"b": 2}')],
+    ),
+    (
+        '{"name": "f", "arguments": {}}\n{"name": "f", "arguments": {"b": 2}}',
+        "",
+        [("f", "{}"), ("f", '{"b": 2}')],
+    ),
     ('<tool_call>{"name": "f", "arguments": {"a": "cut', "", [("f", '{"a": "cut')]),
 ]
 LLAMA = [
@@ -99,6 +110,11 @@ NO_CALLS = [
     ("hermes", "x < y and <tool"),
     ("hermes", '{"name": "f", "other": 1}'),
     ("hermes", '{"name": "f"}'),
+    ("hermes", '```json\n{"rows": 1}\n```\n'),
+    ("hermes", "```python\nprint()\n```"),
+    ("hermes", "```json\n"),
+    ("hermes", "``"),
+    ("hermes", 'See:\n```json\n{"name": "f", "arguments": {}}\n```'),
     ("llama3_json", '{"answer": {"name": "f", "parameters": {}}}'),
     ("llama3_json", '{"name": "Paris", "parameters": {}}'),
     ("llama3_json", 'An object: {"name": "f", "parameters": {}}'),
@@ -142,7 +158,7 @@ FRAGMENTS = [
         "\\",
         "f",
     ],
-    *['"name"', '"arguments"', '"parameters"', '"f"', '"', "\n", " ", "words", "é🎉"],
+    *['"name"', '"arguments"', '"parameters"', '"f"', '"', "\n", " ", "```json", "```", "words", "é🎉"],
 ]
 
 

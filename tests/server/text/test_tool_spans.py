@@ -9,6 +9,7 @@ from server.text.tool_forms import FORMS
 from server.text.tool_spans import CallSpans, SpanRules
 
 PIECES = ["a", " ", "\n", "{", "}", "<", "<tool", "_call>", "<tool_call>", "</tool_call>", "</", "</think>", "x<"]
+PIECES += ["```", "json", "``", "python"]
 PIECES += ["[TOOL_CALLS]", "[TOOL", "_CALLS]", "<|python_tag|>", ""]
 TABLE = TokenBytes([piece.encode() for piece in PIECES])
 IDS = {piece: index for index, piece in enumerate(PIECES)}
@@ -36,6 +37,8 @@ def test_a_brace_that_begins_the_answer_or_follows_the_thoughts_begins_a_call() 
     assert flags(["\n", "{", "a"]) == [False, True, True]
     assert flags(["a", "{", "a"]) == [False, False, False]
     assert flags(["a", "</think>", "\n", "{", "a"])[-3:] == [False, True, True]
+    assert flags(["```", "json", "\n", "{", "a"]) == [True] * 5
+    assert flags(["```", "python", "\n", "{", "a"]) == [True, True, False, False, False]
     assert flags(["{", "a"], "mistral") == [False, False]
 
 
