@@ -52,7 +52,7 @@ SUPPORTED: dict[str, Architecture] = {
     "GPTNeoXForCausalLM": Architecture("gpt_neox", "Pythia, GPT-NeoX", notes="partial rotary; parallel blocks"),
     "Gemma2ForCausalLM": Architecture("gemma2", "Gemma 2", window=True, notes="soft caps on scores and logits"),
     "Gemma3ForCausalLM": Architecture(
-        "gemma3", "Gemma 3 text models", window=True, notes="rotary by layer type; query and key norms"
+        "gemma3", "Gemma 3 270M and 1B", window=True, notes="rotary by layer type; query and key norms"
     ),
     "GemmaForCausalLM": Architecture("gemma", "Gemma"),
     "Glm4ForCausalLM": Architecture("glm4", "GLM 4 0414", notes="partial rotary"),
@@ -71,9 +71,12 @@ SUPPORTED: dict[str, Architecture] = {
     ),
     "Jais2ForCausalLM": Architecture("jais2", "Jais 2"),
     "LlamaForCausalLM": Architecture("llama", "Llama 2, 3.x; DeepSeek-R1-Distill-Llama; SmolLM; Yi"),
-    "MellumForCausalLM": Architecture("mellum", "Mellum", window=True, experts=True, notes="rotary by layer type"),
+    "MellumForCausalLM": Architecture("mellum", "Mellum 2", window=True, experts=True, notes="rotary by layer type"),
     "MiniMaxM2ForCausalLM": Architecture(
-        "minimax_m2", "MiniMax M2", experts=True, notes="partial rotary; query and key norms"
+        "minimax_m2",
+        "MiniMax M2",
+        experts=True,
+        notes="partial rotary; query and key norms; FP8 as published, so convert it",
     ),
     "Ministral3ForCausalLM": Architecture(
         "ministral3", "Ministral 3 text models", notes="queries scaled by their position"

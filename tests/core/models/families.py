@@ -132,6 +132,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "OPTForCausalLM",
         {"num_key_value_heads": 4, "ffn_dim": 96, "word_embed_proj_dim": 48, "do_layer_norm_before": True},
     ),
+    "opt-norms-behind": (
+        "OPTForCausalLM",
+        {"num_key_value_heads": 4, "ffn_dim": 96, "word_embed_proj_dim": 64, "do_layer_norm_before": False},
+    ),
     "persimmon": ("PersimmonForCausalLM", {"num_key_value_heads": 4}),
     "phi": ("PhiForCausalLM", {"qk_layernorm": True}),
     "phi3": ("Phi3ForCausalLM", {"sliding_window": None}),
