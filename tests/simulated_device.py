@@ -6,10 +6,11 @@ accelerator's queue is empty is noted in `device.waits`. What it cannot show: th
 pinned memory, and what `torch.tensor(values, device=...)` would cost (it fails here: use core.device_copy).
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch._C import DispatchKey
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -50,8 +51,7 @@ class Remote(Tensor):
         return f"Remote({self.local!r})"
 
     def tolist(self) -> Any:
-        assert SimulatedDevice.current is not None
-        SimulatedDevice.current.waits.append("tolist")
+        SimulatedDevice.entered[-1].waits.append("tolist")
         return self.local.tolist()
 
     @classmethod
@@ -63,7 +63,7 @@ class SimulatedDevice(TorchDispatchMode):
     """waits: names of the operations that made the host wait, in order. copies: of all copies to and from the device,
     but for single numbers."""
 
-    current: "SimulatedDevice | None" = None
+    entered: ClassVar[list["SimulatedDevice"]] = []
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,16 +71,19 @@ class SimulatedDevice(TorchDispatchMode):
         self.copies: list[str] = []
 
     def __enter__(self) -> "SimulatedDevice":
-        SimulatedDevice.current = self
+        SimulatedDevice.entered.append(self)
         super().__enter__()
         return self
 
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)
-        SimulatedDevice.current = None
+        SimulatedDevice.entered.pop()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        if func.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd):
+            with self:  # in inference mode such operations arrive whole
+                return func.decompose(*args, **kwargs)
         name = func.name()
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         remote = [tensor for tensor in tensors if isinstance(tensor, Remote)]
@@ -96,8 +99,10 @@ class SimulatedDevice(TorchDispatchMode):
             self.waits.append(name)
         if asked is not None:
             kwargs["device"] = torch.device("cpu")
-        result = func(*tree_map(_local, args), **tree_map(_local, kwargs))
-        return tree_map(lambda value: _remote(value, remote), result) if here else result
+        # Wrappers made in inference mode could not stand where a normal tensor is expected.
+        with torch.inference_mode(False), torch.no_grad():
+            result = func(*tree_map(_local, args), **tree_map(_local, kwargs))
+            return tree_map(lambda value: _remote(value, remote), result) if here else result
 
     def _copy(self, name: str, args: Any, kwargs: Any) -> None:
         non_blocking = kwargs.get("non_blocking", args[2] if name == "aten::copy_" and len(args) > 2 else False)

@@ -111,12 +111,14 @@ def _attend_segment(
     v = values.flatten(0, 1)[read.span].transpose(0, 1).unsqueeze(0)
     if rows > _FOLD_ROWS:
         q = query.transpose(0, 1).unsqueeze(0)
+        if softcap is not None or query.device.type != "cpu":
+            # Copies of the key heads, since CUDA's kernels take either a mask or shared heads, and what takes both
+            # there keeps all scores in memory.
+            k, v = (shared.repeat_interleave(heads // kv_heads, dim=1) for shared in (k, v))
         if softcap is not None:
-            group = heads // kv_heads
-            k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
             return _capped(q, k, v, read.mask, scale, softcap)[0].transpose(0, 1)
         out = functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=read.mask, scale=scale, enable_gqa=heads != kv_heads
+            q, k, v, attn_mask=read.mask, scale=scale, enable_gqa=heads != k.shape[1]
         )
         return out[0].transpose(0, 1)
     # Row r's query heads h*group .. h*group+group-1 share key head h: they become rows r*group .. of it.

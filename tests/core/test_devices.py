@@ -98,18 +98,20 @@ def test_a_loose_answer_does_not_depend_on_the_devices() -> None:
         assert run(True, False) == run(True, True) == plain
 
 
-def test_a_forward_never_waits_for_its_device() -> None:
-    scattered = [
-        Segment((5, 6, 7), 20, (9, 3), 3),
-        Segment((8,), 40, (5, 1, 2), 1),
-        Segment((4,) * 40, 0, (7, 6, 8), 0),
-    ]
+def test_a_forward_never_waits_for_its_device_and_computes_what_the_cpu_does() -> None:
+    segments = [Segment((4,) * 45, 0, (9, 3, 8), 45), Segment((8,), 0, (5,), 1)]
+    again = [Segment((5, 6, 7), 45, (9, 3, 8), 3), Segment((7,) * 40, 1, (5, 1, 2), 2)]
+    no_logits = [Segment((3, 4), 0, (0,), 0)]
+    layouts = [RaggedLayout.build(given, SIZE) for given in (segments, again, no_logits)]
+    plain = runner_on(target_model(), "target", False)
     with SimulatedDevice() as device:
         runner = runner_on(target_model(), "target", True)
         device.waits.clear()
-        runner.forward(RaggedLayout.build(scattered, SIZE))
-        runner.forward(RaggedLayout.build([Segment((3, 4), 0, (0,), 0)], SIZE))
-    assert device.waits == []
+        logits = [runner.forward(layout) for layout in layouts]
+        assert device.waits == []
+    for got, layout in zip(logits, layouts, strict=True):
+        assert isinstance(got, Remote)
+        torch.testing.assert_close(got.local, plain.forward(layout), atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("verifier", [None, FlyParams(window=1)])
