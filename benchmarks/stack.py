@@ -106,9 +106,9 @@ class Stack:
                     ended = time.perf_counter()
                     began = began or ended
                     tokens += [token.token_id for token in event.tokens]
-                elif event.message is not None:
-                    raise RuntimeError(event.message)
-                else:
+                elif isinstance(event, FinishedEvent):
+                    if event.message is not None:
+                        raise RuntimeError(event.message)
                     return Answer(tuple(tokens), ended - began, event.counters)
         raise RuntimeError("the stream ended without a FinishedEvent")
 

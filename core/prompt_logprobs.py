@@ -29,6 +29,7 @@ def score_prompt(sequence: Sequence, rows: Tensor, positions: range) -> None:
     """Keep what rows, raw logits float32 [len(positions), V], tell of the prompt's tokens behind them."""
     num_top = sequence.request.prompt_logprobs or 0
     following = to_device(sequence.tokens[positions.start + 1 : positions.stop + 1], torch.int64, rows.device)
-    for few, tokens in zip(rows.split(_ROWS_AT_ONCE), following.split(_ROWS_AT_ONCE), strict=True):
-        table = pack_logprobs(few, [], tokens, num_top).tolist()
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        few = slice(start, start + _ROWS_AT_ONCE)
+        table = pack_logprobs(rows[few], [], following[few], num_top).tolist()
         sequence.prompt_logprobs += [TokenLogprobs(row.choice, row.top) for row in unpack_logprobs(table)]

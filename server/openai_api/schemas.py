@@ -70,6 +70,7 @@ class SamplingBody(_Body):
     min_tokens: int | None = Field(None, ge=0)
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
     priority: Priority | None = Field(None, description="lower goes first")
 
     verifier: Any = Field(None, description='a name, or an object such as {"type": "fly", "window": 6}')
@@ -117,7 +118,7 @@ class SamplingBody(_Body):
     @property
     def shows_stop(self) -> bool:
         """Whether the stop string that ended an answer is part of its text."""
-        return False
+        return bool(self.include_stop_str_in_output)
 
 
 class GenerationBody(SamplingBody):

@@ -15,7 +15,7 @@ from server.json_body import read_body
 from server.live_model import LiveModel
 from server.openai_api.answer import in_thread
 from server.openai_api.fields import TokenId
-from server.openai_api.schemas import ChatMessage
+from server.openai_api.messages import ChatMessage
 from server.openai_api.tools import Tool, tool_use
 from server.readiness import Readiness
 from server.serving_config import ServingConfig

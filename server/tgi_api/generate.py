@@ -49,12 +49,12 @@ class GenerateEndpoints:
         streamed = always_streamed or bool(body.stream)
         if streamed:
             body.check_streamed()
-        wanted = TextGeneration.of(body, self._config.model, streamed)
-        plan = in_thread(self._plan, body, wanted, model, model=model, param="inputs")
+        plan = in_thread(self._plan, body, streamed, model, model=model, param="inputs")
         renderer = GenerateRenderer(body, model, in_list)
         return await answer(request, streamed, plan, model, renderer, self._config.drain_seconds, token_events)
 
-    def _plan(self, body: GenerateBody, wanted: TextGeneration, model: LiveModel) -> GenerationPlan:
+    def _plan(self, body: GenerateBody, streamed: bool, model: LiveModel) -> GenerationPlan:
+        wanted = TextGeneration.of(body, self._config.model, streamed)
         prompt = model.prompts.encode_text(body.inputs, keep=body.parameters.truncate)
         if not prompt:
             raise invalid("'inputs' must not be empty: this model needs a token to start from.", "inputs")

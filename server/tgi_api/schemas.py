@@ -17,7 +17,9 @@ from server.openai_api.fields import (
     Temperature,
     TokenCount,
 )
-from server.openai_api.schemas import ChatMessage, SamplingBody
+from server.openai_api.messages import ChatMessage
+from server.openai_api.schemas import SamplingBody
+from server.openai_api.structured import Wanted
 from server.openai_api.tools import Tool
 
 Seed = Annotated[int, Field(ge=0, lt=2**64)]
@@ -28,11 +30,27 @@ class _Body(BaseModel):
 
 
 class Grammar(BaseModel):
-    """What the answer must be: a JSON schema, or a regular expression."""
+    """What the answer must be: a JSON schema (as json_schema: in an object's field `schema`), or a regular
+    expression."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
     type: Literal["json", "regex", "json_schema"]
-    value: Any
+    value: dict[str, Any] | str
+
+    @model_validator(mode="after")
+    def _check(self) -> "Grammar":
+        if self.type == "regex" and not isinstance(self.value, str):
+            raise ValueError("the value of a regex must be a string")
+        if self.type == "json_schema" and not (isinstance(self.value, dict) and "schema" in self.value):
+            raise ValueError("the value of a json_schema must be an object with a 'schema'")
+        return self
+
+    def wish(self) -> Wanted:
+        if self.type == "regex":
+            return Wanted("grammar", "regex", self.value)
+        if self.type == "json_schema" and isinstance(self.value, dict):
+            return Wanted("grammar", "schema", self.value["schema"])
+        return Wanted("grammar", "schema", self.value)
 
 
 class GenerateParameters(_Body):
@@ -71,8 +89,6 @@ class GenerateParameters(_Body):
             raise unsupported("typical_p", "'typical_p' is")
         if self.watermark:
             raise unsupported("watermark", "'watermark' is")
-        if self.grammar is not None:
-            raise unsupported("grammar", "'grammar' is")
         if self.adapter_id:
             raise unsupported("adapter_id", "'adapter_id' is")
         return self
@@ -115,6 +131,7 @@ class TextGeneration(SamplingBody):
     best_of: TokenCount = 1
     token_details: int | None = None
     prompt_details: bool = False
+    grammar: Grammar | None = None
 
     @classmethod
     def of(cls, body: GenerateBody, model: str, streamed: bool) -> "TextGeneration":
@@ -150,6 +167,7 @@ class TextGeneration(SamplingBody):
             max_new_tokens=given.max_new_tokens or given.DEFAULT_MAX_NEW_TOKENS,
             best_of=given.best_of or 1,
             token_details=(given.top_n_tokens or 0) if listed else None,
+            grammar=given.grammar,
             prompt_details=bool(given.details and given.decoder_input_details),
             **extras,
         )
@@ -173,6 +191,10 @@ class TextGeneration(SamplingBody):
     @property
     def shows_stop(self) -> bool:
         return True
+
+    @property
+    def wishes(self) -> list[Wanted]:
+        return [*super().wishes, *([] if self.grammar is None else [self.grammar.wish()])]
 
 
 class ChatTokenizeBody(_Body):

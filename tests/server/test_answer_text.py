@@ -18,7 +18,7 @@ def committed(token_ids: list[int]) -> list[CommittedToken]:
     return [CommittedToken(token, Provenance.TARGET) for token in token_ids]
 
 
-def cut_at_first_stop(token_ids: list[int]) -> tuple[int, int | None]:
+def cut_at_first_stop(token_ids: list[int], show_stop: bool) -> tuple[int, int | None]:
     """How many tokens are delivered, and where the text is cut, by looking at everything after every token."""
     data = b""
     for count, token in enumerate(token_ids, 1):
@@ -30,15 +30,17 @@ def cut_at_first_stop(token_ids: list[int]) -> tuple[int, int | None]:
             if data[:end].endswith(stop)
         ]
         if ends:
-            return count, min(ends)[2]
+            end, _, start = min(ends)
+            return count, end if show_stop else start
     return len(token_ids), None
 
 
-@given(rounds)
-def test_pieces_are_the_text_before_the_stop_string(pieces: list[list[int]]) -> None:
+@given(rounds, st.booleans())
+def test_pieces_are_the_text_up_to_the_stop_string(pieces: list[list[int]], show_stop: bool) -> None:
     every = [token for piece in pieces for token in piece]
-    delivered, cut = cut_at_first_stop(every)
-    answer = AnswerText(VOCABULARY, StopAutomaton(text.encode() for text in STOPS), keep_tokens=True)
+    delivered, cut = cut_at_first_stop(every, show_stop)
+    stops = StopAutomaton(text.encode() for text in STOPS)
+    answer = AnswerText(VOCABULARY, stops, keep_tokens=True, show_stop=show_stop)
     shown, listed, left = "", [], delivered
     for piece in pieces:
         if taken := piece[: max(0, left)]:
@@ -80,6 +82,12 @@ def test_a_match_that_did_not_end_the_answer_is_shown() -> None:
     assert answer.push(committed([5])).text == "ab🎉"
     assert answer.push(committed([2])).text == ""
     assert answer.finish(FinishReason.LENGTH).text == "ab"
+
+
+def test_a_stop_string_that_is_shown_holds_nothing_back() -> None:
+    answer = AnswerText(VOCABULARY, StopAutomaton([b"ab"]), keep_tokens=False, show_stop=True)
+    assert answer.push(committed([0])).text == "a"
+    assert answer.push(committed([1])).text == "b"
 
 
 def test_an_end_token_at_the_same_place_as_a_prefix_flushes_it() -> None:

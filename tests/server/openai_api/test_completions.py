@@ -143,6 +143,19 @@ async def test_nothing_is_built_for_an_answer_before_its_numbers_are_checked(
         error_of(await client.post(COMPLETIONS, json=body), 400, param=param)
 
 
+async def test_a_stop_string_is_shown_on_request(client: httpx.AsyncClient) -> None:
+    free = (await complete(client, max_tokens=30, **PLAIN))["choices"][0]["text"]
+    stop = free[9:12]
+    end = free.index(stop) + len(stop)
+    options = {"max_tokens": 30, "stop": [stop], **PLAIN}
+    hidden = (await complete(client, **options))["choices"][0]
+    assert (hidden["text"], hidden["finish_reason"]) == (free[: end - len(stop)], "stop")
+    shown = (await complete(client, include_stop_str_in_output=True, **options))["choices"][0]
+    assert (shown["text"], shown["finish_reason"]) == (free[:end], "stop")
+    chunks = await stream(client, COMPLETIONS, completion_body(include_stop_str_in_output=True, **options))
+    assert text_of(chunks) == free[:end]
+
+
 async def test_best_of_equal_to_n_is_fine(client: httpx.AsyncClient) -> None:
     assert len((await complete(client, n=2, best_of=2))["choices"]) == 2
 

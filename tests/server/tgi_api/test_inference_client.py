@@ -1,6 +1,8 @@
 """huggingface_hub's own client, unchanged, over a real socket."""
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -138,6 +140,30 @@ async def test_truncate_keeps_the_prompts_end(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
+    "grammar",
+    [
+        {"type": "json", "value": {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}},
+        {"type": "json", "value": '{"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}'},
+        {"type": "json_schema", "value": {"name": "x", "schema": {"type": "object", "required": ["n"]}}},
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_grammar_is_obeyed(ask: Ask, grammar: dict[str, Any], stream: bool) -> None:
+    if grammar["type"] == "json_schema":
+        grammar["value"]["schema"]["properties"] = {"n": {"enum": [1, 2]}}
+        grammar["value"]["schema"]["additionalProperties"] = False
+    answer = await ask(grammar=grammar, max_new_tokens=60, temperature=1.2, seed=2, details=True, stream=stream)
+    last = answer[-1] if stream else answer
+    assert json.loads(last.generated_text)["n"] in (1, 2)
+    assert last.details.finish_reason == "eos_token"
+
+
+async def test_a_regular_expression_is_obeyed(ask: Ask) -> None:
+    text = await ask(grammar={"type": "regex", "value": "(yes|no)[0-9]{3}"}, max_new_tokens=20)
+    assert re.fullmatch("(yes|no)[0-9]{3}", text)
+
+
+@pytest.mark.parametrize(
     ("parameters", "words"),
     [
         ({"temperature": 9.0}, "parameters.temperature"),
@@ -149,6 +175,10 @@ async def test_truncate_keeps_the_prompts_end(ask: Ask) -> None:
         ({"best_of": 2, "stream": True}, "'best_of' must be 1"),
         ({"details": True, "decoder_input_details": True, "stream": True}, "decoder_input_details"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
+        ({"grammar": {"type": "regex", "value": "(("}}, "grammar"),
+        ({"grammar": {"type": "regex", "value": {}}}, "grammar"),
+        ({"grammar": {"type": "json", "value": {"type": "nonsense"}}}, "grammar"),
+        ({"grammar": {"type": "json_schema", "value": {}}}, "grammar"),
         ({"top_n_tokens": 21}, "top_n_tokens"),
     ],
 )
