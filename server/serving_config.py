@@ -27,9 +27,9 @@ class Limits:
     max_body_bytes: of the HTTP body. body_timeout: seconds a body may take to arrive. max_n: choices per
     prompt. max_prompts: prompts in one completion. max_sequences: prompts x n. max_stop: stop strings.
     max_stop_chars: characters of one stop string. max_logit_bias, max_stop_token_ids, max_messages,
-    max_metadata, max_tools: entries. max_tools_bytes: of all tools as JSON. max_tool_depth: levels of objects and
-    lists in a function's parameters. max_constraint_bytes: of a JSON schema, regular expression or grammar, or of
-    all choices. max_schema_depth: levels of objects and lists in a JSON schema. max_choices: entries.
+    max_metadata, max_tools, max_choices: entries. max_tools_bytes: of all tools as JSON. max_constraint_bytes: of a
+    JSON schema, regular expression or grammar, or of all choices. max_schema_depth: levels of objects and lists in a
+    JSON schema, a function's parameters too.
     """
 
     max_body_bytes: int = 8 << 20
@@ -45,7 +45,6 @@ class Limits:
     max_metadata: int = 16
     max_tools: int = 128
     max_tools_bytes: int = 256 << 10
-    max_tool_depth: int = 32
     max_constraint_bytes: int = 128 << 10
     max_schema_depth: int = 64
     max_choices: int = 1024

@@ -110,17 +110,17 @@ def _check(tools: Sequence[Tool], limits: Limits, where: str) -> None:
             raise _bad(function.name, f"{path}.name", "is there twice; each function needs a name of its own")
         seen.add(function.name)
         _check_parameters(function, f"{path}.parameters", limits)
-    size = sum(len(json.dumps(tool.for_template(), ensure_ascii=False)) for tool in tools)
+    size = sum(len(json.dumps(tool.for_template(), ensure_ascii=False).encode()) for tool in tools)
     if size > limits.max_tools_bytes:
-        raise invalid(f"'tools' may have at most {limits.max_tools_bytes} characters as JSON, got {size}.", "tools")
+        raise invalid(f"'tools' may have at most {limits.max_tools_bytes} bytes as JSON, got {size}.", "tools")
 
 
 def _check_parameters(function: Function, path: str, limits: Limits) -> None:
     parameters = function.parameters or {}
     if parameters.get("type", "object") != "object":
         raise _bad(function.name, path, 'must be a JSON schema of type "object"')
-    if _depth(parameters) > limits.max_tool_depth:
-        raise _bad(function.name, path, f"may nest at most {limits.max_tool_depth} levels deep")
+    if _depth(parameters) > limits.max_schema_depth:
+        raise _bad(function.name, path, f"may nest at most {limits.max_schema_depth} levels deep")
 
 
 def _depth(value: Any) -> int:
