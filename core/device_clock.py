@@ -10,22 +10,26 @@ class DeviceInterval:
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
-        self._marks = [self._now()]
+        self._times: list[float] = []
+        self._events: list[torch.cuda.Event] = []
+        self._mark()
 
     def end(self) -> None:
-        self._marks.append(self._now())
+        self._mark()
 
     def seconds(self) -> float:
         """After `end`. Waits until the device has got there, unless somebody has waited for later work already."""
-        began, ended = self._marks
-        if isinstance(began, float) or isinstance(ended, float):
-            return float(ended) - float(began)
-        ended.synchronize()
-        return float(began.elapsed_time(ended)) / 1000
-
-    def _now(self) -> "float | torch.cuda.Event":
         if self._stream is None:
-            return perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
+            began, ended = self._times
+            return ended - began
+        first, last = self._events
+        last.synchronize()
+        return float(first.elapsed_time(last)) / 1000
+
+    def _mark(self) -> None:
+        if self._stream is None:
+            self._times.append(perf_counter())
+            return
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(self._stream)
-        return event
+        self._events.append(event)

@@ -31,9 +31,7 @@ def last_row(runner: ModelRunner, tokens: list[int], begin: int, rows: int) -> t
     return logits[0].cpu()
 
 
-def excused(
-    runner: ModelRunner, block_size: int, request: GenerationRequest, expected: list[int], got: list[int], rows: int
-) -> bool:
+def excused(runner: ModelRunner, request: GenerationRequest, expected: list[int], got: list[int], rows: int) -> bool:
     """Whether the first difference of two outputs is within rounding. `rows`: the longest block fed at once."""
     at = next((i for i, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b), None)
     if at is None:

@@ -76,4 +76,5 @@ class ModelRunner:
         """Token ids, positions, slots and logit rows, int64 on the device, in one copy to it."""
         lists = [layout.token_ids(), layout.positions(), layout.slots(), layout.logit_rows()]
         packed = to_device(list(chain(*lists)), torch.int64, self.device)
-        return packed.split([len(values) for values in lists])
+        parts: tuple[Tensor, ...] = packed.split([len(values) for values in lists])  # type: ignore[no-untyped-call]
+        return parts
