@@ -84,6 +84,7 @@ def _limit(properties: dict[str, Any], config: ServingConfig) -> None:
         "metadata": {"maxProperties": limits.max_metadata},
         "stop_token_ids": {"maxItems": limits.max_stop_token_ids},
         "messages": {"maxItems": limits.max_messages},
+        "input": {"maxItems": limits.max_messages},
         "stop": {"maxItems": limits.max_stop},
     }
     kinds = {"maximum": "integer", "maxProperties": "object", "maxItems": "array"}

@@ -36,8 +36,9 @@ class ResponseObject:
         )
 
     def failed(self, output: list[dict[str, Any]], error: ApiError) -> dict[str, Any]:
-        # `code` is one of a list in OpenAI's document, in which everything that is the server's own fault is this one.
-        return self._snapshot("failed", output, error={"code": "server_error", "message": error.message})
+        # OpenAI's document has a list of codes, which knows no finer difference than whose fault it was.
+        code = "server_error" if error.status >= 500 else "invalid_prompt"
+        return self._snapshot("failed", output, error={"code": code, "message": error.message})
 
     def _snapshot(self, status: str, output: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         return {

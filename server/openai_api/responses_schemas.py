@@ -55,6 +55,11 @@ ToolChoice = Annotated[
 ]
 
 
+# Checked by hand, to say more than "must be null"; the OpenAPI document still tells what is accepted.
+Nothing = Annotated[Any, WithJsonSchema({"type": "null"})]
+OnlyFalse = Annotated[bool | None, WithJsonSchema({"enum": [False, None]})]
+
+
 class _Options(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
@@ -98,9 +103,9 @@ class TextOptions(_Options):
 class ReasoningOptions(_Options):
     """Only nulls: a model that thinks does so as it was trained to, and shows its thoughts in full."""
 
-    effort: Any = None
-    summary: Any = None
-    generate_summary: Any = None
+    effort: Nothing = None
+    summary: Nothing = None
+    generate_summary: Nothing = None
 
 
 class FunctionTool(_Options):
@@ -150,7 +155,7 @@ class ResponsesBody(SamplingBody):
     input: Input
     instructions: str | None = None
     max_output_tokens: TokenCount | None = None
-    include: list[str] | None = Field(None, description=f"only '{LOGPROBS}'")
+    include: list[Annotated[str, WithJsonSchema({"const": LOGPROBS})]] | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
@@ -165,11 +170,11 @@ class ResponsesBody(SamplingBody):
     prompt_cache_key: str | None = None
     prompt_cache_retention: Literal["in_memory"] | None = None
     service_tier: Literal["auto", "default"] | None = None
-    previous_response_id: Any = Field(None, description="null: this server stores nothing")
-    conversation: Any = Field(None, description="null: this server stores nothing")
-    prompt: Any = Field(None, description="null: this server stores nothing")
-    background: bool | None = Field(None, description="only false: this server stores nothing")
-    store: bool | None = Field(None, description="only false: this server stores nothing")
+    previous_response_id: Nothing = Field(None, description="this server stores nothing")
+    conversation: Nothing = Field(None, description="this server stores nothing")
+    prompt: Nothing = Field(None, description="this server stores nothing")
+    background: OnlyFalse = Field(None, description="this server stores nothing")
+    store: OnlyFalse = Field(None, description="this server stores nothing")
 
     @model_validator(mode="before")
     @classmethod

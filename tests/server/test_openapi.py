@@ -11,6 +11,7 @@ from tests.server.serving import MODEL, chat_body, only_ascii, running
 
 PROMPT = {"model": MODEL, "prompt": "once upon a time", "max_tokens": 6, "logit_bias": only_ascii()}
 LOGPROBS = {"logprobs": True, "top_logprobs": 2}
+RESPONSE = {"model": MODEL, "input": "once upon a time", "max_output_tokens": 6, "logit_bias": only_ascii()}
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
@@ -39,6 +40,10 @@ def validator(document: dict[str, Any], path: str, method: str, status: int, kin
         ("/v1/chat/completions", chat_body(temperature=9)),
         ("/v1/chat/completions", {**chat_body(), "model": "nobody"}),
         ("/v1/completions", {**PROMPT, "prompt": []}),
+        ("/v1/responses", RESPONSE),
+        ("/v1/responses", {**RESPONSE, "include": ["message.output_text.logprobs"], "top_logprobs": 2}),
+        ("/v1/responses", {**RESPONSE, "stream": True}),
+        ("/v1/responses", {**RESPONSE, "input": []}),
     ],
 )
 async def test_answers_have_the_declared_shape(path: str, body: dict[str, Any]) -> None:

@@ -8,6 +8,9 @@ import httpx
 import pytest
 
 import scheduler.engine
+from server.errors import ApiError
+from server.openai_api.responses_object import ResponseObject
+from server.openai_api.responses_schemas import ResponsesBody
 from tests.server.asgi import Exchange, until
 from tests.server.openai_api.responses import PATH, body, events_of, respond
 from tests.server.serving import error_of, only_ascii, running
@@ -142,6 +145,12 @@ async def test_whatever_breaks_a_stream_is_a_failed_response_without_details(
     events = await events_of(client)
     assert events[-1]["type"] == "response.failed"
     assert "secret" not in json.dumps(events[-1])
+
+
+def test_a_failure_says_whose_fault_it_was() -> None:
+    response = ResponseObject("resp_1", 0, "m", ResponsesBody.model_validate(body()))
+    assert response.failed([], ApiError(500, "broken"))["error"] == {"code": "server_error", "message": "broken"}
+    assert response.failed([], ApiError(400, "too complex"))["error"]["code"] == "invalid_prompt"
 
 
 @pytest.mark.parametrize("streamed", [False, True])
