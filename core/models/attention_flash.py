@@ -95,6 +95,8 @@ def flash_obstacle(device: torch.device, dtype: torch.dtype, head_dim: int | Non
         return f"needs bfloat16 or fp16 weights, not {str(dtype).removeprefix('torch.')}"
     if head_dim is not None and (head_dim > _MAX_HEAD_DIM or head_dim % 8):
         return f"needs head dimensions that are multiples of 8 up to {_MAX_HEAD_DIM}, not {head_dim}"
+    if not torch.cuda.is_available():
+        return "needs a CUDA device, and torch sees none"
     capability = torch.cuda.get_device_capability(device)
     if capability < _CAPABILITY:
         return f"needs a device of compute capability 8.0 or higher, not {capability[0]}.{capability[1]}"

@@ -173,6 +173,13 @@ def test_flash_says_what_it_lacks() -> None:
     assert wide == "needs head dimensions that are multiples of 8 up to 256, not 512"
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")
+def test_without_a_cuda_device_auto_does_without_flash() -> None:
+    assert choose_backend(CUDA, torch.bfloat16) == "sdpa"
+    with pytest.raises(ValueError, match="flash_attn needs a CUDA device, and torch sees none"):
+        choose_backend(CUDA, torch.bfloat16, "flash_attn")
+
+
 @pytest.mark.parametrize(
     ("backends", "size"),
     [
