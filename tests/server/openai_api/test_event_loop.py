@@ -10,7 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+import server.openai_api.completions
 import server.openai_api.parameters
+from server.openai_api.legacy_logprobs import LegacyLogprobs
 from server.streaming import WholeAnswer
 from server.text.stop_strings import StopAutomaton
 from tests.server.serving import chat, complete
@@ -30,6 +32,26 @@ async def test_the_largest_stop_automaton_is_built_off_the_event_loop(
     stops = [chr(0x1F600 + i) * 1024 for i in range(16)]
     await chat(client, stop=stops)
     await complete(client, stop=stops)
+    assert len(built) == 2
+    assert threading.get_ident() not in built
+
+
+async def test_arrays_of_log_probabilities_are_built_off_the_event_loop(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[int] = []
+
+    class Watched(LegacyLogprobs):
+        def add_prompt(self, *arguments: Any) -> None:
+            built.append(threading.get_ident())
+            super().add_prompt(*arguments)
+
+        def add_answer(self, *arguments: Any) -> None:
+            built.append(threading.get_ident())
+            super().add_answer(*arguments)
+
+    monkeypatch.setattr(server.openai_api.completions, "LegacyLogprobs", Watched)
+    await complete(client, logprobs=5, echo=True)
     assert len(built) == 2
     assert threading.get_ident() not in built
 
