@@ -5,6 +5,7 @@ Where a model must say something particular, a grammar makes the tiny random one
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +17,25 @@ import pytest_asyncio
 from pydantic import BaseModel, Field
 
 import server.openai_api.chat
+from server.app import create_app
 from server.generation import GenerationPlan
+from server.serving_config import Served
+from server.telemetry import Telemetry
 from tests.server.listening import listening, sdk
-from tests.server.serving import MODEL, chat, chat_body, error_of, only_ascii, running, serve_config, stream, text_of
+from tests.server.serving import (
+    MODEL,
+    chat,
+    chat_body,
+    client_of,
+    error_of,
+    only_ascii,
+    running,
+    serve_config,
+    served,
+    stream,
+    text_of,
+    tokenizer,
+)
 
 CHAT = "/v1/chat/completions"
 ROOM = 1024  # the tools are written out in the prompt
@@ -231,6 +248,33 @@ async def test_a_model_whose_form_is_unknown_refuses_tools_but_not_their_absence
     async with running(serve_config(tool_call_parser="none"), max_context=ROOM) as (_, client):
         error_of(await client.post(CHAT, json=chat_body(tools=TOOLS)), 400, param="tools")
         await chat(client, tools=TOOLS, tool_choice="none")
+
+
+@asynccontextmanager
+async def with_a_control_tag() -> AsyncIterator[httpx.AsyncClient]:
+    """A server to whose model `<tool_call>` is a control token, as `[TOOL_CALLS]` is to Mistral's."""
+    model = await served(max_context=ROOM)
+    tag = tokenizer().convert_tokens_to_ids("<tool_call>")
+    model = replace(model, control_token_ids=model.control_token_ids | {tag})
+
+    async def load() -> Served:
+        return model
+
+    app = create_app(serve_config(), load, Telemetry())
+    async with app.router.lifespan_context(app), client_of(app) as client:
+        await app.state.readiness._task
+        yield client
+
+
+async def test_a_tag_that_is_a_control_token_reaches_the_parser_but_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with with_a_control_tag() as client:
+        (forced,) = (await chat(client, **FORCED))["choices"]
+        check_calls(forced["message"]["tool_calls"])
+        saying(monkeypatch, f'"So: " {CALL}')
+        (called,) = (await chat(client, tools=TOOLS, max_tokens=200))["choices"]
+        assert anonymous(called["message"]["tool_calls"]) == [{"name": "weather", "arguments": '{"city": "Rome"}'}]
+        (plain,) = (await chat(client, max_tokens=200))["choices"]
+        assert plain["message"]["content"].startswith('So: {"name"')
 
 
 async def test_results_go_back_to_the_model(client: httpx.AsyncClient) -> None:
