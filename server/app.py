@@ -23,7 +23,7 @@ from server.openai_api.responses_answers import ResponseEvent, WholeResponse
 from server.openai_api.responses_schemas import ResponsesBody
 from server.openai_api.schemas import ChatBody, CompletionBody
 from server.openai_api.tokenization import DetokenizeBody, TokenizationEndpoints, TokenizeBody
-from server.openapi import answers, takes
+from server.openapi import answers, at, takes
 from server.readiness import Loader, Readiness
 from server.security import ApiKeys, BodyLimits, RequestId
 from server.serving_config import ServingConfig
@@ -126,7 +126,15 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
     )
     stored = "/v1/responses/{response_id}"
     for method, path in (("GET", stored), ("DELETE", stored), ("POST", f"{stored}/cancel")):
-        add(path, responses.absent, methods=[method], name="stored_response", responses=answers())
+        add(
+            path,
+            responses.absent,
+            methods=[method],
+            name="stored_response",
+            status_code=404,
+            responses=answers(),
+            openapi_extra=at("response_id"),
+        )
     tokens = TokenizationEndpoints(config, readiness)
     add("/tokenize", tokens.tokenize, methods=["POST"], responses=answers(), openapi_extra=takes(TokenizeBody, config))
     add(
@@ -140,6 +148,12 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
     add("/version", tokens.version, methods=["GET"], responses=answers())
     add_tgi_routes(app, config, readiness)
     add("/v1/models", models.list, methods=["GET"], responses=answers(ModelList))
-    add("/v1/models/{name:path}", models.retrieve, methods=["GET"], responses=answers(ModelCard))
+    add(
+        "/v1/models/{name:path}",
+        models.retrieve,
+        methods=["GET"],
+        responses=answers(ModelCard),
+        openapi_extra=at("name"),
+    )
     add("/health", health, methods=["GET"])
     add("/metrics", metrics, methods=["GET"])

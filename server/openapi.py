@@ -73,6 +73,11 @@ def takes(body: type[BaseModel], config: ServingConfig) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
+def at(name: str) -> dict[str, Any]:
+    """FastAPI's `openapi_extra` of a route with this part in its path, which handlers take from the request."""
+    return {"parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}}]}
+
+
 def _limit(properties: dict[str, Any], config: ServingConfig) -> None:
     """Write the limits into the properties they bound; null, which means "not given", stays allowed."""
     limits = config.limits
