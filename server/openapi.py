@@ -91,8 +91,11 @@ def _limit(properties: dict[str, Any], config: ServingConfig) -> None:
         "messages": {"maxItems": limits.max_messages},
         "input": {"maxItems": limits.max_messages},
         "stop": {"maxItems": limits.max_stop},
+        "guided_choice": {"maxItems": limits.max_choices},
+        "guided_regex": {"maxLength": limits.max_constraint_bytes},
+        "guided_grammar": {"maxLength": limits.max_constraint_bytes},
     }
-    kinds = {"maximum": "integer", "maxProperties": "object", "maxItems": "array"}
+    kinds = {"maximum": "integer", "maxProperties": "object", "maxItems": "array", "maxLength": "string"}
     for name, bound in bounds.items():
         for keyword, number in bound.items():
             for branch in _branches(properties.get(name, {})):

@@ -12,10 +12,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.gbnf_to_lark import any_to_lark
 
 from core.grammar import Grammar
@@ -81,7 +81,7 @@ class Constraints:
     ) -> "Constraints":
         """For the served tokenizer (a transformers fast one); takes half a second for 150,000 tokens."""
         vocabulary = _Vocabulary(tokenizer.backend_tokenizer, token_bytes, control_ids)
-        llguidance = LLTokenizer(vocabulary)
+        llguidance = LLTokenizer(cast(TokenizerWrapper, vocabulary))  # asked for by duck typing
         vocabulary.greedy = llguidance.greedy_tokenize
         return cls(llguidance, eos_token_ids, lambda token_id: bool(token_bytes[token_id]), vocabulary.tags)
 
