@@ -1,0 +1,97 @@
+"""How much memory a round takes beside weights and KV: measured, on a device whose KV is given all that is left.
+
+Activations, logits, what choosing and judging need beside them: one round as heavy as the limits allow is run over
+a cache of a single block, which every position shares, so that nothing but the round itself takes memory.
+"""
+
+import gc
+from dataclasses import dataclass
+
+import torch
+
+from core.evidence import VerifyBlock, gather_evidence
+from core.layout import RaggedLayout, Segment
+from core.models.attention import BackendSpec
+from core.models.loader import LoadedModel
+from core.models.runner import ModelRunner
+from core.noise import NoiseCache
+from core.sampling_params import SamplingParams
+from core.sequence import GenerationRequest, Sequence
+from core.verifiers.params import FlyParams
+
+_SAMPLINGS = (
+    SamplingParams(temperature=1.0, logprobs=20),
+    SamplingParams(temperature=1.0, top_p=0.9, presence_penalty=0.1, logprobs=20),
+    SamplingParams(temperature=1.0, top_k=40, top_p=0.9, logprobs=20),
+)
+_LOOSE = FlyParams(entropy="full")  # looks at whole rows
+
+
+@dataclass(frozen=True, slots=True)
+class HeaviestRound:
+    """rows: of the forward. logit_rows: those of them that need logits, in blocks of num_drafts drafts and one more.
+    max_context: positions of the longest sequence."""
+
+    rows: int
+    logit_rows: int
+    num_drafts: int
+    max_context: int
+
+    def layout(self, block_size: int) -> RaggedLayout:
+        """Rows at the far end of the longest sequence, of several where one does not have so many positions."""
+        segments, rows, owed = [], self.rows, min(self.logit_rows, self.rows)
+        while rows:
+            count = min(rows, self.max_context)
+            blocks = (0,) * -(-self.max_context // block_size)
+            segments.append(Segment((0,) * count, self.max_context - count, blocks, min(count, owed)))
+            rows, owed = rows - count, max(0, owed - count)
+        return RaggedLayout.build(segments, block_size)
+
+    def verify_blocks(self, sampling: SamplingParams) -> list[VerifyBlock]:
+        blocks, width = [], 1 + self.num_drafts
+        for first in range(0, min(self.logit_rows, self.rows), width):
+            count = min(width, min(self.logit_rows, self.rows) - first)
+            request = GenerationRequest(str(first), (0,), 2 + count, sampling, _LOOSE, "prompt_lookup", width)
+            blocks.append(VerifyBlock(Sequence(request), first, [0] * (count - 1)))
+        return blocks
+
+
+def run_heaviest(loaded: LoadedModel, backend: str | BackendSpec, block_size: int, heaviest: HeaviestRound) -> None:
+    """Forward and evidence of such a round, once for each way of choosing tokens that takes memory of its own."""
+    runner = ModelRunner(loaded, 1, block_size, backend)
+    layout = heaviest.layout(block_size)
+    for sampling in _SAMPLINGS:
+        blocks = heaviest.verify_blocks(sampling)
+        logits = runner.forward(layout)
+        if blocks:
+            gather_evidence(logits, blocks, frozenset(), NoiseCache())
+        del logits
+    runner.wait()
+
+
+def measure_scratch(loaded: LoadedModel, backend: str | BackendSpec, block_size: int, heaviest: HeaviestRound) -> int:
+    """Bytes such a round takes on the model's CUDA device at its peak, beside weights and KV; 0 on a CPU, whose
+    memory is not divided up beforehand.
+
+    To be called when the device's models are loaded and nothing is served. Models that share a device run in turn,
+    so the largest figure counts, not the sum. torch.OutOfMemoryError if there is no room for it.
+    """
+    device = loaded.device
+    if device.type != "cuda":
+        return 0
+    _release()
+    torch.cuda.reset_peak_memory_stats(device)
+    allocated, reserved = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+    run_heaviest(loaded, backend, block_size, heaviest)
+    # Reserved too: what the allocator cannot use for fragmentation is taken all the same.
+    peak = max(
+        torch.cuda.max_memory_allocated(device) - allocated,
+        torch.cuda.max_memory_reserved(device) - reserved,
+    )
+    _release()
+    return peak
+
+
+def _release() -> None:
+    gc.collect()
+    torch.cuda.empty_cache()
