@@ -5,6 +5,7 @@ files; a weight exists in float32 only while its layer is packed.
 """
 
 import logging
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,9 +16,9 @@ from core.models.checkpoint import Checkpoint, fingerprint
 from core.models.errors import InvalidModelFile, UnsupportedModel
 from core.models.filling import fill, is_packed
 from core.models.gguf_conversion import convert_gguf
-from core.models.model_config import empty_model, read_config
+from core.models.model_config import empty_model, max_context, read_config
 from core.models.packed_linear import WeightKind, packing_available
-from core.models.special_tokens import end_token_ids, special_token_ids
+from core.models.special_tokens import end_token_ids, read_json, special_token_ids
 from core.models.tensor_parallel import check_plan, load_shard, local_config, processes
 from core.models.weight_names import ModelWeights
 
@@ -97,7 +98,7 @@ def load_model(
         config=config,
         name=name or folder.name,
         fingerprint=fingerprint(folder),
-        max_context=int(config.max_position_embeddings),
+        max_context=max_context(config, _tokenizer_limit(folder)),
         eos_token_ids=end_ids,
         control_token_ids=end_ids | special.keys(),
         vocab_size=int(config.vocab_size),
@@ -106,6 +107,11 @@ def load_model(
         dtype=dtype,
         device=where,
     )
+
+
+def _tokenizer_limit(folder: Path) -> int | None:
+    limit = read_json(folder / "tokenizer_config.json").get("model_max_length")
+    return int(limit) if isinstance(limit, int | float) and 0 < limit < math.inf else None
 
 
 def resolve_weights(weights: WeightKind, device: torch.device) -> tuple[WeightKind, torch.dtype]:

@@ -18,6 +18,9 @@ FIXED_ROPE = ("default", "linear", "llama3", "yarn", "ntk_alpha")
 # transformers' way to run experts that adds up each row's own terms in the order of its choices.
 EXPERTS = "grouped_mm"
 
+# Families whose config.json states the real length as model_max_length; their rotary embedding has no table to end.
+_LENGTH_BESIDE = ("cohere", "cohere2")
+
 
 def read_config(folder: Path) -> Any:
     """transformers' config object, of an architecture we have proved. UnsupportedModel for any other."""
@@ -70,6 +73,28 @@ def _rope_type(parameters: dict[str, Any], model_type: str) -> str:
     # Hunyuan's configs say "dynamic", but with an alpha its frequencies are fixed by that.
     fixed = kind == "dynamic" and model_type == "hunyuan_v1_dense" and parameters.get("alpha")
     return "ntk_alpha" if fixed else kind
+
+
+def max_context(config: Any, tokenizer_limit: int | None = None) -> int:
+    """Positions the model was made for. tokenizer_limit: model_max_length of tokenizer_config.json, if it has one.
+
+    max_position_embeddings, unless a scaled rotary embedding goes further: yarn's factor counts from the length
+    it was trained at. linear's counts from max_position_embeddings in some configs (Vicuna 16k: 4096 and 4) and
+    is contained in it in others (DeepSeek Coder: 16384 and 4), which the tokenizer's limit tells apart. Where
+    each type of layer has its own rotary embedding, max_position_embeddings speaks for all of them. Command R
+    states 8192 and, as model_max_length in config.json, the 131072 it was trained for.
+    """
+    stated = int(config.max_position_embeddings)
+    rope = getattr(config, "rope_parameters", None) or {}
+    kind, factor = rope.get("rope_type"), float(rope.get("factor") or 1.0)
+    if kind == "yarn":
+        return max(stated, round(rope["original_max_position_embeddings"] * factor))
+    if kind == "linear":
+        extended = round(stated * factor)
+        return max(stated, min(extended, tokenizer_limit or extended))
+    if config.model_type in _LENGTH_BESIDE:
+        return max(stated, int(getattr(config, "model_max_length", None) or 0))
+    return stated
 
 
 def empty_model(config: Any) -> Any:

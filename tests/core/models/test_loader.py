@@ -176,3 +176,12 @@ def test_fingerprints_follow_the_content(tmp_path: Path) -> None:
     content[len(content) // 2 + 5] ^= 1
     file.write_bytes(content)
     assert fingerprint(tmp_path / "a") != fingerprint(tmp_path / "b")
+
+
+def test_a_scaled_rotary_embedding_lengthens_the_context(tmp_path: Path) -> None:
+    save_model(tmp_path, "llama", max_position_embeddings=64, rope_scaling={"rope_type": "linear", "factor": 4.0})
+    assert load_model(tmp_path, "float32").max_context == 256
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 128}))
+    assert load_model(tmp_path, "float32").max_context == 128
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 1e30}))
+    assert load_model(tmp_path, "float32").max_context == 256
