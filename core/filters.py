@@ -7,14 +7,17 @@ the order temperature, top-k, top-p (over what top-k left, renormalised), min-p 
 On the CPU a row is never sorted as a whole if that can be helped. `block_maxima` reads it once, the
 maximum of every 64 ids; the 3 (or 50, or 64) best blocks contain the 3 best tokens, so everything else
 looks at a few hundred numbers. Where that does not suffice for top-p, a histogram of the row's mass
-tells how deep to go. Elsewhere a stable sort of whole rows needs no word with the host.
+tells how deep to go. On other devices all rows are ranked together, whatever their requests, by one
+stable sort, or with top-k by one selection: that needs no word with the host.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from core.device_copy import to_device
 from core.noise import BLOCK
 from core.sampling_params import SamplingParams
 
@@ -99,16 +102,46 @@ class Survivors:
 def survivors(rows: Tensor, maxima: Tensor | None, params: SamplingParams, temperature: float) -> Survivors:
     """Survivors of n rows [n, V], or with block maxima [1, V / 64] of the one row on the CPU."""
     if maxima is None:
-        return _survivors_of_rows(rows, params, temperature)
+        return survivors_of_rows(rows, [replace(params, temperature=temperature)] * len(rows))
     return _survivors_of_row(rows[0], maxima[0], params, temperature)
 
 
-def _survivors_of_rows(logits: Tensor, params: SamplingParams, temperature: float) -> Survivors:
-    """By sorting whole rows; never waits for the device."""
-    values, ids = logits.sort(dim=-1, descending=True, stable=True)
+def survivors_of_rows(logits: Tensor, params: Sequence[SamplingParams]) -> Survivors:
+    """Survivors of n rows [n, V], each under its own filters and temperature (which is not 0); never waits for the
+    device. The table is as wide as the largest top-k, or the vocabulary if a row has none.
+
+    A row's total is the end of its running sum, in which neighbours' wider tables change nothing.
+    """
+    vocab = logits.shape[1]
+    bounds = [min(one.top_k or vocab, vocab) for one in params]
+    numbers = [[one.temperature, bound, one.top_p, one.min_p] for one, bound in zip(params, bounds, strict=True)]
+    table = to_device(numbers, torch.float64, logits.device)
+    temperature, top_k, top_p, min_p = table.unsqueeze(-1).unbind(1)
+    ids, values = ranked_rows(logits, max(bounds))
     scaled = scale(values, values[:, :1].double(), temperature)
     weights = scaled.exp()
-    return Survivors(ids, scaled, _count_kept(weights, weights.sum(-1), params))
+    weights.masked_fill_(torch.arange(weights.shape[1], device=logits.device) >= top_k, 0.0)
+    mass = weights.cumsum(-1)
+    reached_after = (mass < top_p * mass[:, -1:]).sum(-1, keepdim=True) + 1
+    kept = torch.where(top_p < 1.0, torch.minimum(reached_after, top_k), top_k)
+    kept = torch.minimum(kept, (weights >= min_p).sum(-1, keepdim=True))
+    return Survivors(ids, scaled, kept.squeeze(1).long().clamp_(min=1))
+
+
+def ranked_rows(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Ids and logits of each row's best tokens, ranked, both [n, width]; without waiting for the device.
+
+    `topk` alone leaves open which of equal tokens it takes. So it ranks integers, no two of which are equal: the
+    logit's bits, turned so that they order as the numbers do, and behind them the id, lowest first.
+    """
+    vocab = logits.shape[1]
+    if width >= vocab:
+        values, ids = logits.sort(dim=-1, descending=True, stable=True)
+        return ids, values
+    bits = (logits + 0.0).view(torch.int32)  # adding makes +0 of -0, its equal
+    ordered = bits.bitwise_xor((bits >> 31).bitwise_and_(0x7FFFFFFF)).long().bitwise_left_shift_(32)
+    ids = ordered.add_(torch.arange(vocab - 1, -1, -1, device=logits.device)).topk(width).indices
+    return ids, logits.gather(1, ids)
 
 
 def _survivors_of_row(row: Tensor, maxima: Tensor, params: SamplingParams, temperature: float) -> Survivors:

@@ -114,7 +114,22 @@ class RaceNoise:
         return above.add_(self.minimum[line, block]).log_().neg_()
 
     def narrowed(self, count: int) -> "RaceNoise":
+        """The first `count` blocks, views."""
         return RaceNoise(self.keys, self.minimum[:, :count], self.holder[:, :count], self.bound[:, :count])
+
+    def rows(self, begin: int, end: int) -> "RaceNoise":
+        """The races begin .. end - 1, views."""
+        some = slice(begin, end)
+        return RaceNoise(self.keys[some], self.minimum[some], self.holder[some], self.bound[some])
+
+    def taken(self, lines: Sequence[int]) -> "RaceNoise":
+        """The races of these lines, in order."""
+        if list(lines) == list(range(len(self.keys))):
+            return self
+        if list(lines) == list(range(lines[0], lines[-1] + 1)):
+            return self.rows(lines[0], lines[-1] + 1)
+        index = to_device(lines, torch.int64, self.keys.device)
+        return RaceNoise(self.keys[index], self.minimum[index], self.holder[index], self.bound[index])
 
     @staticmethod
     def joined(parts: Sequence["RaceNoise"]) -> "RaceNoise":
@@ -125,11 +140,6 @@ class RaceNoise:
             torch.cat([part.bound for part in parts]),
         )
 
-    def split(self) -> list["RaceNoise"]:
-        """One per race, views."""
-        rows = [slice(index, index + 1) for index in range(len(self.keys))]
-        return [RaceNoise(self.keys[r], self.minimum[r], self.holder[r], self.bound[r]) for r in rows]
-
 
 class NoiseCache:
     """Lives for one round: a position's block noise is drawn once for draft and target, wherever asked first.
@@ -139,19 +149,40 @@ class NoiseCache:
     """
 
     def __init__(self) -> None:
-        self._drawn: dict[tuple[torch.device, int, int, int], RaceNoise] = {}
+        self._tables: dict[torch.device, _Table] = {}
 
     def draw(self, races: Sequence[Race], vocab: int, device: torch.device) -> RaceNoise:
         """The noise of n >= 1 races over token ids below vocab, in order; the missing ones in one go."""
         count = -(-vocab // BLOCK)
-        names = [(device, params.seed, params.choice_index, position) for params, position in races]
-        missing = [index for index, name in enumerate(names) if not self._covers(name, count)]
-        if missing:
-            fresh = RaceNoise.draw([races[index] for index in missing], count, device)
-            self._drawn.update(zip([names[index] for index in missing], fresh.split(), strict=True))
-            if len(missing) == len(races):
-                return fresh
-        return RaceNoise.joined([self._drawn[name].narrowed(count) for name in names])
+        table = self._tables.get(device)
+        if table is None or table.count < count:  # a wider vocabulary: what was drawn for fewer blocks will not do
+            table = self._tables[device] = _Table(count, device)
+        drawn = table.draw(races)
+        return drawn if table.count == count else drawn.narrowed(count)
 
-    def _covers(self, name: tuple[torch.device, int, int, int], count: int) -> bool:
-        return name in self._drawn and self._drawn[name].minimum.shape[1] >= count
+
+class _Table:
+    """Noise of one device over `count` blocks: one line a race, in the order in which they were asked for.
+
+    Kept in the parts in which it was drawn until somebody asks across them: a draft's steps each ask for their
+    own part, the target for all of them.
+    """
+
+    def __init__(self, count: int, device: torch.device) -> None:
+        self.count = count
+        self._device = device
+        self._lines: dict[tuple[int, int, int], int] = {}
+        self._parts: list[RaceNoise] = []
+        self._last_start = 0  # line with which the last part begins
+
+    def draw(self, races: Sequence[Race]) -> RaceNoise:
+        names = [(params.seed, params.choice_index, position) for params, position in races]
+        missing = {name: race for name, race in zip(names, races, strict=True) if name not in self._lines}
+        if missing:
+            self._last_start = len(self._lines)
+            self._parts.append(RaceNoise.draw(list(missing.values()), self.count, self._device))
+            self._lines.update(zip(missing, range(self._last_start, self._last_start + len(missing)), strict=True))
+        lines = [self._lines[name] for name in names]
+        if min(lines) < self._last_start:
+            self._parts, self._last_start = [RaceNoise.joined(self._parts)], 0
+        return self._parts[-1].taken([line - self._last_start for line in lines])

@@ -73,8 +73,9 @@ def edit_logits(logits: Tensor, group: RowGroup) -> None:
 
     Token ids beyond the row's vocabulary (a draft's may be smaller) are ignored.
     """
-    sampling = group.sequence.request.sampling
-    rows = logits[group.rows]
+    if not edits(group):
+        return
+    sampling, rows = group.sequence.request.sampling, logits[group.rows]
     if sampling.has_penalties:
         _penalise(rows, group)
     if sampling.logit_bias:
@@ -91,40 +92,48 @@ def _penalise(rows: Tensor, group: RowGroup) -> None:
     A token that occurs in several counts as in the last of them, which is written last and knows it all.
     The first two cost no Python per token; only the drafts' counts differ between the rows.
     """
-    sequence, sampling = group.sequence, group.sequence.request.sampling
-    out_ids, out_counts = sequence.output_columns()
-    prompt_ids = sequence.prompt_ids
-    columns = (
-        (prompt_ids, torch.zeros(len(prompt_ids)), torch.ones(len(prompt_ids), dtype=torch.bool)),
-        (out_ids, out_counts, out_counts > 0),
-        _draft_columns(group),
-    )
-    edited = []
-    for ids, counts, seen in columns:
-        if len(ids) and int(ids.max()) >= rows.shape[1]:
-            known = ids < rows.shape[1]
-            ids, counts, seen = ids[known], counts[..., known], seen[..., known]
-        ids, counts, seen = (column.to(rows.device, non_blocking=True) for column in (ids, counts, seen))
-        values = rows.index_select(1, ids).double()
-        scaled = torch.where(values > 0, values / sampling.repetition_penalty, values * sampling.repetition_penalty)
-        values = torch.where(seen, scaled, values)
-        values -= sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0).double()
-        edited.append((ids, _rounded(values)))
-    for ids, rounded in edited:
-        rows.index_copy_(1, ids, rounded)
+    sequence, (device, vocab) = group.sequence, (rows.device, rows.shape[1])
+    prompt_ids = sequence.columns.prompt(device, vocab)
+    edited = [(prompt_ids, _repeated(rows, prompt_ids, group))]
+    if sequence.output_counts:
+        ids, counts = sequence.columns.output(sequence.output_counts, sequence.output_len, device, vocab)
+        edited.append((ids, _counted(rows, ids, counts, counts > 0, group)))
+    drafts = [token for token in dict.fromkeys(group.drafts) if token < vocab]
+    if drafts:
+        ids, counts, seen = _draft_columns(group, drafts, device)
+        edited.append((ids, _counted(rows, ids, counts, seen, group)))
+    for ids, values in edited:
+        rows.index_copy_(1, ids, _rounded(values))
 
 
-def _draft_columns(group: RowGroup) -> tuple[Tensor, Tensor, Tensor]:
-    """The drafts' ids int64 [m], and for each row how often each occurred in output and drafts before it,
-    float64 [rows, m], and whether it did in prompt, output or those drafts, bool [rows, m]."""
-    sequence = group.sequence
-    column = {token: index for index, token in enumerate(dict.fromkeys(group.drafts))}
-    out = torch.tensor([sequence.output_counts[token] for token in column], dtype=torch.float64)
-    counts = out.repeat(group.count, 1)
+def _repeated(rows: Tensor, ids: Tensor, group: RowGroup) -> Tensor:
+    """The columns `ids` under the repetition penalty, float64 [rows, m]."""
+    penalty = group.sequence.request.sampling.repetition_penalty
+    values = rows.index_select(1, ids).double()
+    return torch.where(values > 0, values / penalty, values * penalty)
+
+
+def _counted(rows: Tensor, ids: Tensor, counts: Tensor, seen: Tensor, group: RowGroup) -> Tensor:
+    """The columns `ids` under all penalties, float64 [rows, m]. counts: in output and drafts; seen: there or in the
+    prompt; both [m] or [rows, m]."""
+    sampling = group.sequence.request.sampling
+    values = torch.where(seen, _repeated(rows, ids, group), rows.index_select(1, ids).double())
+    return values.sub_(sampling.frequency_penalty * counts + sampling.presence_penalty * (counts > 0).double())
+
+
+def _draft_columns(group: RowGroup, drafts: list[int], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Ids of these drafts, int64 [m], and for each row how often each occurred in output and drafts before it,
+    float64 [rows, m], and whether it did in prompt, output or those drafts, bool [rows, m]; in one copy."""
+    sequence, column = group.sequence, {token: index for index, token in enumerate(drafts)}
+    table = torch.tensor([drafts, [sequence.output_counts[token] for token in drafts]], dtype=torch.float64)
+    counts = table[1].repeat(group.count, 1)
     for index, token in enumerate(group.drafts):  # precedes the rows from index + 1 on, seen from the block's start
-        counts[max(0, index + 1 - group.offset) :, column[token]] += 1
-    in_prompt = torch.tensor([token in sequence.prompt_set for token in column], dtype=torch.bool)
-    return torch.tensor(list(column), dtype=torch.int64), counts, (counts > 0) | in_prompt
+        if token in column:
+            counts[max(0, index + 1 - group.offset) :, column[token]] += 1
+    in_prompt = torch.tensor([token in sequence.columns.prompt_tokens for token in drafts])
+    packed = torch.cat([table[:1], counts, ((counts > 0) | in_prompt).double()])
+    packed = packed if device.type == "cpu" else to_device(packed.numpy(), torch.float64, device)
+    return packed[0].long(), packed[1 : 1 + group.count], packed[1 + group.count :] > 0
 
 
 def _add_bias(rows: Tensor, group: RowGroup) -> None:

@@ -4,14 +4,17 @@ The winner is an exact sample of the row's processed distribution p. log p may b
 normalising constant, which moves no argmax, so nothing here sums over a row. Scores are float64.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from core.device_copy import to_device
-from core.filters import block_columns, scale, survivors
-from core.noise import NoiseCache, Race
+from core.filters import Survivors, block_columns, scale, survivors, survivors_of_rows
+from core.noise import NoiseCache, Race, RaceNoise
+from core.sampling_params import SamplingParams
+
+SCORES_AT_ONCE = 1 << 22  # of whole rows on a device: some 40 bytes each while they race, 100 where they are sorted
 
 
 def race_pruned(logits: Tensor, maxima: Tensor, rows: Tensor, races: Sequence[Race], noise: NoiseCache) -> Tensor:
@@ -50,22 +53,54 @@ def race_pruned(logits: Tensor, maxima: Tensor, rows: Tensor, races: Sequence[Ra
 
 def race_everything(logits: Tensor, rows: Tensor, races: Sequence[Race], noise: NoiseCache) -> Tensor:
     """The same winners as `race_pruned` by scoring every token, without a word between device and host."""
-    vocab, device = logits.shape[1], logits.device
-    lines = torch.arange(len(races), device=device)
-    noises = noise.draw(races, vocab, device)
-    temperatures = to_device([params.temperature for params, _ in races], torch.float64, device)
-    values = logits[rows]
-    scores = scale(values, values.amax(-1, keepdim=True).double(), temperatures.unsqueeze(1))
-    ids = torch.arange(vocab, device=device).unsqueeze(0)
-    return scores.add_(noises.neg_log_exponential(lines, ids)).argmax(-1)
+
+    def winners(values: Tensor, params: Sequence[SamplingParams], noises: RaceNoise) -> Tensor:
+        temperatures = to_device([one.temperature for one in params], torch.float64, values.device).unsqueeze(1)
+        scores = scale(values, values.amax(-1, keepdim=True).double(), temperatures)
+        lines = torch.arange(len(params), device=values.device)
+        ids = torch.arange(values.shape[1], device=values.device).unsqueeze(0)
+        return scores.add_(noises.neg_log_exponential(lines, ids)).argmax(-1)
+
+    return _in_parts(logits, rows, races, noise, winners)
 
 
-def race_survivors(logits: Tensor, maxima: Tensor | None, races: Sequence[Race], noise: NoiseCache) -> Tensor:
-    """The winners, int64 [n], of n rows of one request [n, V] among what its filters leave (`survivors`)."""
-    params = races[0][0]
-    left = survivors(logits, maxima, params, params.temperature)
+def race_filtered(logits: Tensor, rows: Tensor, races: Sequence[Race], noise: NoiseCache) -> Tensor:
+    """The winners of n races, int64 [n], each among what its own filters leave (`survivors_of_rows`), without a
+    word between device and host. Races with top-k should come apart from those without: the widest counts for all."""
+
+    def winners(values: Tensor, params: Sequence[SamplingParams], noises: RaceNoise) -> Tensor:
+        return _best_of(survivors_of_rows(values, params), noises)
+
+    return _in_parts(logits, rows, races, noise, winners)
+
+
+def _in_parts(
+    logits: Tensor,
+    rows: Tensor,
+    races: Sequence[Race],
+    noise: NoiseCache,
+    winners: Callable[[Tensor, Sequence[SamplingParams], RaceNoise], Tensor],
+) -> Tensor:
+    """The winners of a few rows at a time, which bounds the memory this takes and changes nothing else."""
     noises = noise.draw(races, logits.shape[1], logits.device)
-    lines = torch.arange(len(races), device=logits.device)
+    params, step = [params for params, _ in races], max(1, SCORES_AT_ONCE // logits.shape[1])
+    parts = [
+        winners(logits[rows[begin : begin + step]], params[begin : begin + step], noises.rows(begin, begin + step))
+        for begin in range(0, len(races), step)
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def race_survivors(row: Tensor, maxima: Tensor, race: Race, noise: NoiseCache) -> Tensor:
+    """The winner, int64 [1], of one row [1, V] with block maxima [1, V / 64] on the CPU, among what the filters
+    leave (`survivors`)."""
+    params, _ = race
+    left = survivors(row, maxima, params, params.temperature)
+    return _best_of(left, noise.draw([race], row.shape[1], row.device))
+
+
+def _best_of(left: Survivors, noises: RaceNoise) -> Tensor:
+    lines = torch.arange(len(left.ids), device=left.ids.device)
     scores = left.scaled + noises.neg_log_exponential(lines, left.ids)
     scores.masked_fill_(~left.alive, -torch.inf)
     return left.ids.gather(1, scores.argmax(-1, keepdim=True)).squeeze(1)

@@ -15,9 +15,9 @@ from torch import Tensor
 from core.device_copy import to_device
 from core.filters import argmax, block_maxima, prunes
 from core.masking import mask_logits
-from core.noise import NoiseCache
+from core.noise import NoiseCache, Race
 from core.penalties import RowGroup, edit_logits
-from core.race import race_everything, race_pruned, race_survivors
+from core.race import race_everything, race_filtered, race_pruned, race_survivors
 
 __all__ = ["Choices", "RowGroup", "choose"]
 
@@ -61,20 +61,32 @@ def _race(logits: Tensor, maxima: Tensor | None, groups: list[RowGroup], tokens:
         for row, position in enumerate(group.positions, group.start)
     ]
     noise.draw([race for _, race in entries], logits.shape[1], logits.device)  # in one go, for all that follows
-    free = [(row, race) for row, race in entries if not race[0].has_filters]
+    if maxima is None:
+        _race_together(logits, entries, tokens, noise)
+    else:
+        _race_apart(logits, maxima, entries, tokens, noise)
+
+
+def _race_together(logits: Tensor, entries: list[tuple[int, Race]], tokens: Tensor, noise: NoiseCache) -> None:
+    """On a device, where every call costs more than what it does: rows by how they race, whosever they are."""
+    free = [entry for entry in entries if not entry[1][0].has_filters]
+    selected = [entry for entry in entries if entry[1][0].top_k]
+    ranked = [entry for entry in entries if entry[1][0].has_filters and not entry[1][0].top_k]
+    for some, race in ((free, race_everything), (selected, race_filtered), (ranked, race_filtered)):
+        if some:
+            rows = to_device([row for row, _ in some], torch.int64, logits.device)
+            tokens[rows] = race(logits, rows, [race for _, race in some], noise)
+
+
+def _race_apart(
+    logits: Tensor, maxima: Tensor, entries: list[tuple[int, Race]], tokens: Tensor, noise: NoiseCache
+) -> None:
+    """On the CPU: few tokens of each row."""
+    free = [entry for entry in entries if not entry[1][0].has_filters]
     if free:
-        rows = to_device([row for row, _ in free], torch.int64, logits.device)
-        races = [race for _, race in free]
-        if maxima is None:
-            tokens[rows] = race_everything(logits, rows, races, noise)
-        else:
-            tokens[rows] = race_pruned(logits, maxima, rows, races, noise)
-    for group in groups:
-        params = group.sequence.request.sampling
-        if params.has_filters and maxima is None:
-            races = [(params, position) for position in group.positions]
-            tokens[group.rows] = race_survivors(logits[group.rows], None, races, noise)
-        elif params.has_filters and maxima is not None:
-            for row, position in enumerate(group.positions, group.start):
-                one = slice(row, row + 1)
-                tokens[one] = race_survivors(logits[one], maxima[one], [(params, position)], noise)
+        rows = torch.tensor([row for row, _ in free])
+        tokens[rows] = race_pruned(logits, maxima, rows, [race for _, race in free], noise)
+    for row, race in entries:
+        if race[0].has_filters:
+            one = slice(row, row + 1)
+            tokens[one] = race_survivors(logits[one], maxima[one], race, noise)

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-import torch
-from torch import Tensor
-
 from core.grammar import Grammar
 from core.ngram_index import NgramIndex
+from core.penalty_columns import PenaltyColumns
 from core.provenance import FinishReason, Provenance
 from core.sampling_params import SamplingParams
 from core.spans import SpanTracker
@@ -143,11 +141,8 @@ class Sequence:
         self.ngrams: NgramIndex | None = None  # built by the first lookup, grows with verified tokens
         # Penalties need counts of what is out and the set of prompt tokens; kept only where asked for.
         self.output_counts: Counter[int] = Counter()
-        self.prompt_set: frozenset[int] = (
-            frozenset(request.prompt) if request.sampling.repetition_penalty != 1.0 else frozenset()
-        )
-        self.prompt_ids = torch.tensor(list(self.prompt_set), dtype=torch.int64)  # the same, for indexing
-        self._output_columns: tuple[int, Tensor, Tensor] | None = None
+        repeats_count = request.sampling.repetition_penalty != 1.0
+        self.columns = PenaltyColumns(frozenset(request.prompt) if repeats_count else frozenset())
 
     @property
     def prompt_rows_owed(self) -> range:
@@ -173,14 +168,6 @@ class Sequence:
     @property
     def finished(self) -> bool:
         return self.state is SequenceState.FINISHED
-
-    def output_columns(self) -> tuple[Tensor, Tensor]:
-        """`output_counts` as tensors, ids int64 [m] and counts float64 [m]; made once per length of the output."""
-        if self._output_columns is None or self._output_columns[0] != self.output_len:
-            ids = torch.tensor(list(self.output_counts), dtype=torch.int64)
-            counts = torch.tensor(list(self.output_counts.values()), dtype=torch.float64)
-            self._output_columns = self.output_len, ids, counts
-        return self._output_columns[1:]
 
     def commit(self, tokens: Iterable[CommittedToken]) -> list[CommittedToken]:
         """Append verified tokens until one ends the answer; return those delivered.

@@ -6,6 +6,7 @@ accelerator's queue is empty is noted in `device.waits`. What it cannot show: th
 pinned memory, and what `torch.tensor(values, device=...)` would cost (it fails here: use core.device_copy).
 """
 
+import sys
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from torch._C import DispatchKey
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from core import device_copy
 
 # What the tensors say of themselves: a device type that every build of torch knows, and that is not the CPU.
 DEVICE = torch.device("meta")
@@ -60,8 +63,9 @@ class Remote(Tensor):
 
 
 class SimulatedDevice(TorchDispatchMode):
-    """waits: names of the operations that made the host wait, in order. copies: of all copies to and from the device,
-    but for single numbers."""
+    """waits: names of the operations that made the host wait, in order; among them copies from memory that is not
+    pinned, which on CUDA may. copies: of all copies to and from the device, but for single numbers. calls: how many
+    operations the device was given. largest: elements of the largest tensor it made."""
 
     entered: ClassVar[list["SimulatedDevice"]] = []
 
@@ -69,6 +73,8 @@ class SimulatedDevice(TorchDispatchMode):
         super().__init__()
         self.waits: list[str] = []
         self.copies: list[str] = []
+        self.calls = 0
+        self.largest = 0
 
     def __enter__(self) -> "SimulatedDevice":
         SimulatedDevice.entered.append(self)
@@ -102,7 +108,12 @@ class SimulatedDevice(TorchDispatchMode):
         # Wrappers made in inference mode could not stand where a normal tensor is expected.
         with torch.inference_mode(False), torch.no_grad():
             result = func(*tree_map(_local, args), **tree_map(_local, kwargs))
-            return tree_map(lambda value: _remote(value, remote), result) if here else result
+            if not here:
+                return result
+            self.calls += 1
+            made = [leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+            self.largest = max(self.largest, *made, 0)
+            return tree_map(lambda value: _remote(value, remote), result)
 
     def _copy(self, name: str, args: Any, kwargs: Any) -> None:
         non_blocking = kwargs.get("non_blocking", args[2] if name == "aten::copy_" and len(args) > 2 else False)
@@ -110,8 +121,16 @@ class SimulatedDevice(TorchDispatchMode):
         if source.dim() == 0 and not isinstance(source, Remote):
             return  # a number, which travels with the kernel
         self.copies.append(name)
-        if not non_blocking or isinstance(source, Remote):
+        if not non_blocking or isinstance(source, Remote) or not _pinned():
             self.waits.append(name)
+
+
+def _pinned() -> bool:
+    """Whether the copy is one of core.device_copy's, which on CUDA come from pinned memory; there is none here."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_filename != device_copy.__file__:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None
 
 
 def _indexes_by_mask(name: str, args: Any) -> bool:

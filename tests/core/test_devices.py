@@ -5,9 +5,12 @@ import copy
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 from transformers import PreTrainedModel
 
+from core import race
+from core.device_copy import to_device
 from core.evidence import VerifyBlock, gather_evidence
 from core.grammar import Grammar
 from core.layout import RaggedLayout, Segment
@@ -15,9 +18,13 @@ from core.models.attention_flash import prepare_flash
 from core.models.kv_cache import BlockPool
 from core.models.runner import ModelRunner
 from core.noise import NoiseCache
+from core.penalties import edit_logits
+from core.provenance import Provenance
 from core.runtime import Runtime
-from core.sequence import Sequence
+from core.sampling import RowGroup, choose
+from core.sequence import CommittedToken, Sequence
 from core.verifiers.params import FlyParams, HybridParams
+from tests.core.sampling_cases import VOCAB
 from tests.core.test_evidence import batches, check_block, verdict
 from tests.core.test_exactness import Comparison, draft_model, request_for, target_model
 from tests.simulated_device import DEVICE, Remote, SimulatedDevice, moved
@@ -44,10 +51,11 @@ def runtime_on(target: bool, draft: bool) -> Runtime:
 
 
 @settings(deadline=None, max_examples=30)
-@given(batches())
-def test_evidence_of_a_device_is_the_cpus_and_waits_once(batch) -> None:
+@given(batches(), st.sampled_from([race.SCORES_AT_ONCE, 3 * VOCAB, 1]))
+def test_evidence_of_a_device_is_the_cpus_and_waits_once(batch, scores_at_once: int) -> None:
     blocks, logits, control_ids = batch
-    with SimulatedDevice() as device:
+    with SimulatedDevice() as device, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(race, "SCORES_AT_ONCE", scores_at_once)
         got = gather_evidence(Remote(logits.clone()), blocks, control_ids, NoiseCache())
     assert device.waits == ["tolist"]
     for evidence, block in zip(got, blocks, strict=True):
@@ -55,6 +63,43 @@ def test_evidence_of_a_device_is_the_cpus_and_waits_once(batch) -> None:
     sparing = gather_evidence(logits.clone(), blocks, control_ids, NoiseCache())
     for evidence, other, block in zip(got, sparing, blocks, strict=True):
         assert verdict(evidence, block) == verdict(other, block)
+
+
+FILTERS = [
+    {},
+    {"top_k": 7},
+    {"top_p": 0.8},
+    {"top_k": 30, "top_p": 0.7},
+    {"min_p": 0.05},
+    {"top_p": 0.3, "min_p": 0.01},
+]
+
+
+def filtered_groups(count: int) -> list[RowGroup]:
+    """One row for each of so many sequences, no two of one kind side by side."""
+    requests = [make_request([1, 2], temperature=1.0, seed=n, **FILTERS[n % len(FILTERS)]) for n in range(count)]
+    return [RowGroup(Sequence(request), row, [], 1) for row, request in enumerate(requests)]
+
+
+def test_sampling_costs_a_device_no_more_calls_for_more_sequences() -> None:
+    calls = []
+    for count in (6, 60):
+        with SimulatedDevice() as device:
+            choose(Remote(torch.randn(count, 300)), filtered_groups(count), NoiseCache())
+            calls.append(device.calls)
+    assert calls[0] == calls[1] < 300
+
+
+def test_sampling_works_on_few_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = torch.randn(60, 300, generator=torch.Generator().manual_seed(2))
+    want = choose(logits.clone(), filtered_groups(60), NoiseCache()).tokens
+    monkeypatch.setattr(race, "SCORES_AT_ONCE", 4 * 300)
+    with SimulatedDevice() as device:
+        remote = Remote(logits.clone())
+        got = choose(remote, filtered_groups(60), NoiseCache()).tokens
+    assert torch.equal(got.local, want)  # type: ignore[attr-defined]
+    assert device.largest == 4 * 300
+    assert device.waits == []
 
 
 def test_grammars_mask_a_device_without_waiting_for_it() -> None:
@@ -142,8 +187,16 @@ def test_the_simulated_device_notices_what_it_should() -> None:
         there[there > 0]
         there.cpu()
         torch.zeros(2).to(DEVICE)
-        torch.zeros(2).to(DEVICE, non_blocking=True)
-    assert device.waits == ["aten::_local_scalar_dense", "aten::index.Tensor", "aten::_to_copy", "aten::_to_copy"]
+        assert device.waits == ["aten::_local_scalar_dense", "aten::index.Tensor", "aten::_to_copy", "aten::_to_copy"]
+        device.waits.clear()
+        to_device([1, 2], torch.int64, DEVICE)
+        assert device.waits == []
+        torch.zeros(2).to(DEVICE, non_blocking=True)  # from pageable memory
+        assert device.waits == ["aten::_to_copy"]
+        before = device.calls
+        there.sum(-1)
+        assert device.calls == before + 1
+        assert device.largest == 12
 
 
 def test_flash_indices_reach_the_device_in_one_copy_that_nobody_waits_for() -> None:
@@ -154,3 +207,18 @@ def test_flash_indices_reach_the_device_in_one_copy_that_nobody_waits_for() -> N
         assert device.waits == []
         assert {index.device for index in (flash.row_starts, flash.key_starts, flash.table)} == {DEVICE}
         assert flash.table.tolist() == [[7, 2], [5, 0]]
+
+
+def test_what_penalties_look_at_reaches_a_device_once_for_all_steps_of_a_round() -> None:
+    sequence = Sequence(make_request(range(50), repetition_penalty=1.3, frequency_penalty=0.2))
+    sequence.commit([CommittedToken(7, Provenance.TARGET), CommittedToken(60, Provenance.TARGET)])
+    groups = [RowGroup(sequence, 0, [4, 99][:step], 1) for step in range(3)] + [RowGroup(sequence, 0, [4, 99], 3)]
+    with SimulatedDevice() as device:
+        for group in groups:
+            plain = torch.randn(group.count, 100, generator=torch.Generator().manual_seed(1))
+            remote = Remote(plain.clone())
+            edit_logits(remote, group)
+            edit_logits(plain, group)
+            assert torch.equal(remote.local, plain)
+        assert len(device.copies) == 2 + 3  # prompt, output; the drafts of three groups that have some
+        assert device.waits == []

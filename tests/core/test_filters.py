@@ -7,7 +7,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from core.filters import argmax, block_maxima, leaders, log_mass, survivors
+from core.filters import argmax, block_maxima, leaders, log_mass, ranked_rows, survivors, survivors_of_rows
 from core.sampling_params import SamplingParams
 from tests.core import sampling_oracle as oracle
 from tests.core.sampling_cases import kinds, logits_of, sampling_params, temperatures
@@ -90,6 +90,32 @@ def test_leaders_are_the_ranked_beginning(seed, vocab, kind, at_least):
     assert torch.equal(values, row[ids])
     assert len(ids) >= min(at_least, vocab)
     assert len(ids) == vocab or row[ranked[len(ids)]] < values[-1]
+
+
+@settings(deadline=None)
+@given(seeds, vocabs, kinds, st.integers(1, 500), st.integers(1, 4))
+def test_ranked_rows_are_the_beginning_of_a_stable_sort(seed, vocab, kind, width, rows):
+    logits = logits_of(seed, rows, kind, vocab)
+    logits[logits == 0] *= -1  # some zeros negative, equal to the others all the same
+    logits[:, seed % vocab] = torch.tensor([-math.inf, math.inf, 3e38, -1e-42])[seed % 4]
+    ids, values = ranked_rows(logits, width)
+    ranked = [sorted(range(vocab), key=lambda v: (-row[v], v))[:width] for row in logits.tolist()]
+    assert ids.tolist() == ranked
+    assert torch.equal(values, logits.gather(1, ids))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(sampling_params(temperatures.filter(bool)), kinds), min_size=1, max_size=6), seeds, vocabs)
+def test_rows_filtered_together_keep_what_each_keeps_alone(batch, seed, vocab):
+    logits = torch.cat([logits_of(seed + n, 1, kind, vocab) for n, (_, kind) in enumerate(batch)])
+    together = survivors_of_rows(logits, [params for params, _ in batch])
+    for row, (params, _) in enumerate(batch):
+        alone = survivors_of_rows(logits[row : row + 1], [params])
+        assert int(together.kept[row]) == int(alone.kept)
+        kept = together.ids[row, : int(alone.kept)].tolist()
+        assert kept == alone.ids[0, : int(alone.kept)].tolist()
+        if decided(logits[row].tolist(), params, params.temperature):
+            assert kept == oracle.survivors(logits[row].tolist(), params, params.temperature)
 
 
 @settings(deadline=None)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.filters import block_maxima
-from core.noise import BLOCK, NoiseCache, RaceNoise, _exponential
+from core.noise import BLOCK, NoiseCache, Race, RaceNoise, _exponential
 from core.race import race_everything, race_pruned
 from core.sampling_params import SamplingParams
 from tests.core import sampling_oracle as oracle
@@ -74,14 +74,35 @@ def test_extreme_hashes_give_finite_positive_variates():
     assert variates.max() < 37
 
 
-def test_draft_and_target_share_what_was_drawn():
-    cache, params = NoiseCache(), SamplingParams(seed=1)
-    first = cache.draw([(params, 10)], 640, CPU)
-    both = cache.draw([(params, 10), (params, 11)], 640, CPU)
-    again = cache.draw([(params, 10)], 640, CPU)
-    assert again.minimum.untyped_storage().data_ptr() != both.minimum.untyped_storage().data_ptr()
-    assert torch.equal(both.minimum[0], first.minimum[0])
-    assert torch.equal(both.minimum, RaceNoise.draw([(params, 10), (params, 11)], 10, CPU).minimum)
+@settings(deadline=None)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6)), min_size=1, max_size=8), max_size=6))
+def test_draft_and_target_share_what_was_drawn(asked):
+    """Whoever asks for which positions of which sequences in which order: the noise is what it is, drawn once."""
+    fresh = RaceNoise.draw
+    drawn: list[Race] = []
+
+    def counting(races, count, device):
+        drawn.extend(races)
+        return fresh(races, count, device)
+
+    cache = NoiseCache()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RaceNoise, "draw", counting)
+        for pairs in asked:
+            races = [(SamplingParams(seed=seed), position) for seed, position in pairs]
+            got, want = cache.draw(races, 600, CPU), fresh(races, 10, CPU)
+            for name in ("keys", "minimum", "holder", "bound"):
+                assert torch.equal(getattr(got, name), getattr(want, name))
+    names = [(params.seed, position) for params, position in drawn]
+    assert sorted(names) == sorted({pair for pairs in asked for pair in pairs})
+
+
+def test_a_wider_and_a_narrower_vocabulary_see_the_same_noise():
+    cache, races = NoiseCache(), [(SamplingParams(seed=1), position) for position in range(3)]
+    narrow, wide, again = (cache.draw(races, vocab, CPU).minimum for vocab in (500, 700, 500))
+    assert (narrow.shape[1], wide.shape[1], again.shape[1]) == (8, 11, 8)
+    assert torch.equal(wide[:, :8], narrow)
+    assert torch.equal(again, narrow)
 
 
 def test_block_bound_is_never_exceeded():
