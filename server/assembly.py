@@ -21,8 +21,10 @@ from scheduler.engine import AsyncEngine
 from scheduler.limits import SchedulerLimits
 from scheduler.observer import EngineObserver
 from server.assembly_error import AssemblyError
+from server.device_memory import device_memory
 from server.expectations import ExpectationError, model_config
-from server.kv_size import kv_tokens
+from server.heaviest import HeaviestRounds
+from server.kv_size import kv_tokens, measured_scratch
 from server.memory import model_memory, too_large
 from server.model_folders import Folders
 from server.model_settings import ModelSettings
@@ -78,8 +80,9 @@ def assemble(settings: Settings, folders: Folders, observer: EngineObserver | No
         return _assemble(settings, folders, observer)
     except torch.OutOfMemoryError as error:
         raise AssemblyError(
-            f"out of GPU memory: {str(error).split('. ')[0]}. Lower kv_cache.gpu_memory_utilization or "
-            "kv_cache.tokens, see what else runs on the device, or choose smaller models."
+            f"out of GPU memory: {'. '.join(str(error).split('. ')[:2])}. Lower scheduler.round_tokens or max_running, "
+            "kv_cache.gpu_memory_utilization or kv_cache.tokens, see what else runs on the device, or choose smaller "
+            "models."
         ) from error
 
 
@@ -127,8 +130,7 @@ def _placements(settings: Settings, folders: Folders) -> list[Placement]:
             raise AssemblyError(str(error)) from error
         if placed.cuda_index is not None:
             memories.append(model_memory(config, placed))
-    free = {one.device: torch.cuda.mem_get_info(one.device)[0] for one in memories}
-    if wrong := list(too_large(memories, free)):
+    if wrong := list(too_large(memories, {one.device: device_memory(one.device) for one in memories})):
         raise AssemblyError("; ".join(wrong))
     return placements
 
@@ -189,7 +191,9 @@ def _runtime(settings: Settings, target: LoadedModel, draft: LoadedModel | None)
     except ValueError as error:
         raise AssemblyError(str(error)) from error
     block_size = common_block_size(backends)
-    num_blocks = -(-kv_tokens(settings, models, block_size) // block_size)
+    rounds = HeaviestRounds.of(settings, settings.max_context or target.max_context)
+    tokens = kv_tokens(settings, models, block_size, lambda: measured_scratch(models, backends, block_size, rounds))
+    num_blocks = -(-tokens // block_size)
     runners = [ModelRunner(loaded, num_blocks, block_size, name) for loaded, name in zip(models, backends, strict=True)]
     return Runtime(
         target=runners[0],

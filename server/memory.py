@@ -9,20 +9,34 @@ import torch
 from core.models.footprint import parameters, weight_bytes
 from core.models.kv_cache import KVCache
 from core.models.loader import resolve_weights
+from core.models.scratch import HeaviestRound
+from server.device_memory import DeviceMemory
+from server.heaviest import estimated_scratch
 from server.placement import Placement
 from server.weights.disk import human
 
 CPU_TOKENS = 32768  # of KV where kv_cache.tokens = auto and memory is taken only as it fills
+CPU_SHARE = 0.8  # of the CPU's memory for models and KV where a draft's KV there follows what fits on a GPU
+# The server itself. On a CPU: Python, libraries and vocabulary tables, measured with 150,000 tokens. On a GPU: what
+# CUDA takes for its code and its own use.
+SERVER_BYTES = {"cpu": 1_000_000_000, "cuda": 500_000_000}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelMemory:
-    """One model on its device. weights: bytes. kv_per_token: bytes one position takes in all layers."""
+    """One model on its device, in bytes. kv_per_token: of one position in all layers. scratch: of the heaviest round,
+    about."""
 
     device: str
     parameters: int
     weights: int
     kv_per_token: int
+    scratch: int = 0
+
+    @property
+    def fixed(self) -> int:
+        """All but the KV."""
+        return self.weights + self.scratch + SERVER_BYTES[self.device.partition(":")[0]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +47,23 @@ class Room:
     kv_per_token: int
 
 
-def model_memory(config: Any, placed: Placement) -> ModelMemory:
-    """From transformers' config object; the model is built without memory and counted, in a second or less."""
+def model_memory(config: Any, placed: Placement, heaviest: HeaviestRound | None = None) -> ModelMemory:
+    """From transformers' config object; the model is built without memory and counted, in a second or less.
+    heaviest: the round that scratch is estimated of."""
     weights, dtype = resolve_weights(placed.weights, torch.device(placed.device_type))
     return ModelMemory(
         device=placed.device,
         parameters=parameters(config),
         weights=weight_bytes(config, weights, placed.device_type),
         kv_per_token=KVCache.bytes_per_token(config, dtype),
+        scratch=0 if heaviest is None else estimated_scratch(config, dtype, placed.device_type, heaviest),
     )
 
 
-def kv_room(total: int, used: int, utilization: float) -> int:
-    """Bytes for KV on a device of `total` bytes where `used` are taken: 24 GB, 17 GB and 0.9 leave 4.6 GB."""
-    return max(0, int(total * utilization) - used)
+def kv_room(total: int, used: int, share: float, scratch: int = 0) -> int:
+    """Bytes for KV on a device of `total` bytes of which `share` may be taken, `used` are, and rounds need `scratch`:
+    24 GB, 0.9, 16 GB and 1 GB leave 4.6 GB."""
+    return max(0, int(total * share) - used - scratch)
 
 
 def tokens_that_fit(rooms: Iterable[Room], block_size: int) -> int:
@@ -55,7 +72,7 @@ def tokens_that_fit(rooms: Iterable[Room], block_size: int) -> int:
 
 
 def by_device(models: Iterable[ModelMemory]) -> Mapping[str, ModelMemory]:
-    """The models of one device added up."""
+    """The models of one device added up; of scratch the larger, for they run in turn."""
     sums: dict[str, ModelMemory] = {}
     for one in models:
         had = sums.get(one.device, ModelMemory(one.device, 0, 0, 0))
@@ -64,20 +81,22 @@ def by_device(models: Iterable[ModelMemory]) -> Mapping[str, ModelMemory]:
             had.parameters + one.parameters,
             had.weights + one.weights,
             had.kv_per_token + one.kv_per_token,
+            max(had.scratch, one.scratch),
         )
     return sums
 
 
-def too_large(models: Iterable[ModelMemory], sizes: Mapping[str, int]) -> Iterator[str]:
-    """Devices whose bytes in `sizes` do not even hold the weights meant for them, each in a sentence."""
+def too_large(models: Iterable[ModelMemory], memory: Mapping[str, DeviceMemory]) -> Iterator[str]:
+    """Devices whose free memory does not even hold the weights meant for them, each in a sentence."""
     for device, all_of_it in by_device(models).items():
-        size = sizes.get(device)
-        if size is not None and all_of_it.weights > size:
-            yield (
-                f"{device} has {human(size)} and the weights alone take {human(all_of_it.weights)}: choose a larger "
-                "device, smaller models, or another device for the draft (one model over several GPUs is for a later "
-                "release)"
-            )
+        has = memory.get(device)
+        if has is None or all_of_it.weights <= has.free:
+            continue
+        yield (
+            f"{human(has.free)} of {device}'s {human(has.total)} are free and the weights alone take "
+            f"{human(all_of_it.weights)}: see what else runs there, choose a larger device, smaller models, or another "
+            "device for the draft (one model over several GPUs is for a later release)"
+        )
 
 
 def default_tokens(tokens: int | None, max_context: int | None) -> int:

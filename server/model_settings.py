@@ -13,7 +13,7 @@ from server.weights.sources import ModelSource
 Weights = Literal["fp16", "int8", "float32", "bfloat16"]
 Attention = Literal["auto", "sdpa", "flash_attn"]
 
-_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
+_DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d?))?")  # torch keeps the number in a byte: cuda:300 would be cuda:44
 
 
 def _device(value: str) -> str:
@@ -34,18 +34,19 @@ class ExpectedConfig(Section):
     """What a dense model's config.json should say, by its own names.
 
     It lets `config check` compute a model's memory before its files are fetched. Loading compares each key with
-    the real file, so a wrong one does not live long. A key left out stands for the architecture's default.
+    the real file, so a wrong one does not live long. A key left out stands for the architecture's default until the
+    file is there, and is not compared.
     """
 
     architecture: Annotated[str, AfterValidator(_dense)]
     vocab_size: int = Field(ge=1)
     hidden_size: int = Field(ge=1)
-    intermediate_size: int = Field(ge=1)
+    intermediate_size: int | None = Field(None, ge=1)
     num_hidden_layers: int = Field(ge=1)
     num_attention_heads: int = Field(ge=1)
-    num_key_value_heads: int = Field(ge=1)
+    num_key_value_heads: int | None = Field(None, ge=1)
     head_dim: int | None = Field(None, ge=1)
-    tie_word_embeddings: bool = False
+    tie_word_embeddings: bool | None = None
 
 
 class ModelSettings(ModelSource):

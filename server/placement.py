@@ -3,16 +3,17 @@
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Literal
 
+from core.models.flash_version import FLASH_VERSIONS, flash_version
 from server.model_settings import Attention, ModelSettings, TargetSettings, Weights
 from server.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What decides about placement. cuda_devices: how many torch sees. processes: torchrun's WORLD_SIZE."""
+    """What decides about placement. cuda_devices: how many torch sees. processes: torchrun's WORLD_SIZE.
+    has_flash_attn: of a release that we know the calls of."""
 
     cuda_devices: int
     processes: int
@@ -28,7 +29,7 @@ class Machine:
             count = torch.cuda.device_count()
         world_size = os.environ.get("WORLD_SIZE", "")
         processes = int(world_size) if world_size.isdecimal() else 1
-        return cls(count, processes, has_flash_attn=find_spec("flash_attn") is not None)
+        return cls(count, processes, has_flash_attn=flash_version() is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,10 @@ def obstacles(settings: Settings, machine: Machine) -> Iterator[str]:
         if placed.attention == "flash_attn" and index is None:
             yield f"{key}.attention = flash_attn needs a CUDA device, and device = auto is the CPU here"
         elif placed.attention == "flash_attn" and not machine.has_flash_attn:
-            yield f"{key}.attention = flash_attn: flash-attn is not installed; attention = auto does without it"
+            yield (
+                f"{key}.attention = flash_attn: flash-attn {FLASH_VERSIONS} is not installed; attention = auto does "
+                "without it"
+            )
         if machine.processes > 1 and model.tp_plan is not None:
             yield (
                 f"{key}.tp_plan = {model.tp_plan} over WORLD_SIZE = {machine.processes} processes is for a later "

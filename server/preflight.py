@@ -8,25 +8,28 @@ from server.weights import WeightStore
 def preflight(settings: Settings) -> list[str]:
     """Why serving cannot succeed on this machine, one sentence each; empty if nothing speaks against it.
 
-    Memory is only looked at for models that are still to be fetched; the others are read in seconds anyway.
+    Memory is only looked at where a model for a GPU is still to be fetched: all that goes onto the same device counts.
+    Where everything is here, loading it says the same in seconds.
     """
     machine = Machine.here(settings)
     if wrong := list(obstacles(settings, machine)):
         return wrong
     store = WeightStore(settings.cache_dir)
-    fetched = [
-        (key, model, place(model, machine))
-        for key, model in settings.models.items()
-        if model.expect is not None and store.here(model) is None
-    ]
-    devices = {placed.device for *_, placed in fetched if placed.cuda_index is not None}
+    models = [(key, model, place(model, machine), store.here(model)) for key, model in settings.models.items()]
+    devices = {placed.device for _, _, placed, folder in models if placed.cuda_index is not None and folder is None}
     if not devices:
         return []
-    import torch
-
-    from server.expectations import model_config
+    from core.models.errors import InvalidModelFile, UnsupportedModel
+    from server.device_memory import device_memory
+    from server.expectations import ExpectationError, model_config
     from server.memory import model_memory, too_large
 
-    sizes = {device: torch.cuda.get_device_properties(device).total_memory for device in devices}
-    memories = [model_memory(model_config(key, model, None), placed) for key, model, placed in fetched]
-    return list(too_large(memories, sizes))
+    memories = []
+    for key, model, placed, folder in models:
+        try:
+            config = model_config(key, model, folder) if placed.device in devices else None
+        except (ExpectationError, InvalidModelFile, UnsupportedModel) as error:
+            return [str(error)]
+        if config is not None:
+            memories.append(model_memory(config, placed))
+    return list(too_large(memories, {device: device_memory(device) for device in devices}))

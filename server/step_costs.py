@@ -10,12 +10,13 @@ from core.runtime import Runtime
 log = logging.getLogger(__name__)
 
 _CONTEXT = 128  # positions that each measured step attends to, or one block where that is more
-_LARGEST = 16  # beyond, a step takes seconds on a CPU; rounds while serving refine the table anyway
+_LARGEST_ON_CPU = 16  # beyond, a step takes seconds there; rounds while serving refine the table anyway
 _PASSES = 3
 
 
 def measure_step_costs(runtime: Runtime, max_running: int) -> None:
-    """Fill runtime.cost with the fastest of three steps at each batch size 1, 2, 4, ... up to max_running.
+    """Fill runtime.cost with the fastest of three steps at each batch size 1, 2, 4, ... up to max_running, on a CPU
+    to 16.
 
     Writes over blocks, so it must run while nobody holds any.
     """
@@ -25,15 +26,17 @@ def measure_step_costs(runtime: Runtime, max_running: int) -> None:
         prompt = Segment((0,) * (shared * size), 0, tuple(range(shared)), 0)
         runtime.target.forward(RaggedLayout.build([prompt], size))
     log.info("measuring what a plain decoding step costs, for estimated_speedup")
-    most = min(max_running, _LARGEST, pool_blocks - shared)
+    most = min(max_running, pool_blocks - shared)
+    if runtime.target.device.type == "cpu":
+        most = min(most, _LARGEST_ON_CPU)
     steps = {batch: _step(batch, shared, size) for batch in _batch_sizes(most)}
     # Size by size within each pass, not three times the same in a row: other load on the machine comes in bursts,
     # and one burst then spoils one pass only.
     passes = [{batch: _seconds(runtime.target, step) for batch, step in steps.items()} for _ in range(_PASSES)]
     for batch in steps:
         runtime.cost.record(batch, min(one[batch] for one in passes))
-    costs = {batch: round(1000 * seconds) for batch, seconds in runtime.cost.as_dict().items()}
-    log.info("a plain step takes %s", ", ".join(f"{ms} ms for {batch}" for batch, ms in costs.items()))
+    costs = runtime.cost.as_dict().items()
+    log.info("a plain step takes %s", ", ".join(f"{1000 * seconds:.3g} ms for {batch}" for batch, seconds in costs))
 
 
 def _batch_sizes(most: int) -> list[int]:

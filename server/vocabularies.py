@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.models.special_tokens import special_token_ids
+from core.models.special_tokens import end_token_ids, special_token_ids
 from server.assembly_error import AssemblyError
 
 log = logging.getLogger(__name__)
@@ -14,15 +14,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """model: its name, for messages. ids: token -> id. special: ids of control tokens."""
+    """model: its name, for messages. ids: token -> id. special: ids of control tokens. structural: those of them that
+    end an answer or stand in the chat template."""
 
     model: str
     ids: Mapping[str, int]
     special: Set[int]
+    structural: Set[int] = frozenset()
 
     @classmethod
     def of(cls, model: str, tokenizer: Any, folder: Path) -> "Vocabulary":
-        return cls(model, tokenizer.get_vocab(), special_token_ids(folder).keys())
+        """AssemblyError if the tokenizer names no tokens: there would be nothing to compare."""
+        ids, special = tokenizer.get_vocab(), special_token_ids(folder)
+        if not ids:
+            raise AssemblyError(f"the tokenizer of {model} names no tokens: no other can be compared with it")
+        template = str(getattr(tokenizer, "chat_template", None) or "")
+        written = {token_id for token_id, token in special.items() if token in template}
+        return cls(model, ids, special.keys(), written | end_token_ids(folder, special))
 
 
 def check_vocabularies(target: Vocabulary, draft: Vocabulary) -> None:
@@ -30,7 +38,8 @@ def check_vocabularies(target: Vocabulary, draft: Vocabulary) -> None:
 
     The padded width of the logits may differ; only ids that stand for a token count. A control token may have
     another name, as Llama 3 and 3.2 name reserved ones differently: its text reaches nobody, and a draft of one
-    is delivered only where it is the target's own choice.
+    is delivered only where it is the target's own choice. One that ends answers or structures the target's chats is
+    warned of: the draft then reads prompts in a markup it does not know, and its guesses there are wasted.
     """
     if target.ids == draft.ids:
         return
@@ -48,7 +57,16 @@ def check_vocabularies(target: Vocabulary, draft: Vocabulary) -> None:
             f"the draft model {draft.model} has another vocabulary than the target {target.model}: {len(wrong)} ids "
             f"differ ({examples}). Choose a draft model of the same family, or set models.draft to null."
         )
-    log.info("%s names %d control tokens differently (%s)", draft.model, len(differing), examples)
+    if structural := [i for i in differing if i in target.structural]:
+        log.warning(
+            "%s names control tokens of %s's chats differently (id %s): it has not learned their meaning, so fewer of "
+            "its drafts will be accepted. Choose a draft model of the same family.",
+            draft.model,
+            target.model,
+            ", ".join(f"{i}, {target_tokens.get(i)}" for i in structural[:3]),
+        )
+    else:
+        log.info("%s names %d control tokens differently (%s)", draft.model, len(differing), examples)
 
 
 def _quoted(token: str | None) -> str:

@@ -85,7 +85,9 @@ SUPPORTED: dict[str, Architecture] = {
     "MistralForCausalLM": Architecture("mistral", "Mistral 7B, Nemo, Small, Large", window=True),
     "MixtralForCausalLM": Architecture("mixtral", "Mixtral", window=True, experts=True),
     "NanoChatForCausalLM": Architecture("nanochat", "nanochat", notes="soft cap on logits; query and key norms"),
-    "OPTForCausalLM": Architecture("opt", "OPT", notes="learned positions"),
+    "OPTForCausalLM": Architecture(
+        "opt", "OPT", notes="learned positions; published without safetensors, so convert it"
+    ),
     "Olmo2ForCausalLM": Architecture("olmo2", "OLMo 2", notes="query and key norms"),
     "Olmo3ForCausalLM": Architecture("olmo3", "OLMo 3", window=True, notes="query and key norms"),
     "OlmoForCausalLM": Architecture("olmo", "OLMo", notes="norms without weights; clipped projections"),

@@ -38,7 +38,7 @@ def parse_config(values: dict[str, Any]) -> Any:
     if values.get("quantization_config"):
         raise UnsupportedModel("quantised checkpoints are not supported: use the original weights, or a GGUF file")
     try:
-        config = model_class(architecture).config_class.from_dict(values)
+        config = config_class(architecture).from_dict(values)
     except (StrictDataclassError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidModelFile(f"config.json is no {architecture}'s: {error}") from error
     _check_layers(config, architecture)
@@ -46,6 +46,11 @@ def parse_config(values: dict[str, Any]) -> Any:
         if rope not in FIXED_ROPE:
             raise UnsupportedModel(f"rope type {rope!r} is not supported; supported are {', '.join(FIXED_ROPE)}")
     return config
+
+
+def config_class(architecture: str) -> Any:
+    """transformers' class of a supported architecture's config."""
+    return model_class(architecture).config_class
 
 
 def _check_layers(config: Any, architecture: str) -> None:
@@ -88,7 +93,7 @@ def max_context(config: Any, tokenizer_limit: int | None = None) -> int:
     rope = getattr(config, "rope_parameters", None) or {}
     kind, factor = rope.get("rope_type"), float(rope.get("factor") or 1.0)
     if kind == "yarn":
-        return max(stated, round(rope["original_max_position_embeddings"] * factor))
+        return max(stated, int(rope["original_max_position_embeddings"] * factor))
     if kind == "linear":
         extended = round(stated * factor)
         return max(stated, min(extended, tokenizer_limit or extended))

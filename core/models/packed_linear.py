@@ -50,7 +50,8 @@ class Int8Linear(nn.Module):
         self.out_features, self.in_features = weight.shape
         self.register_buffer("bias", _float(bias), persistent=False)
         weight = weight.float()
-        scales = weight.abs().amax(dim=1).clamp_min_(torch.finfo(torch.float32).tiny).div_(127).double()
+        low, high = weight.aminmax(dim=1)  # a copy of all magnitudes would be the largest thing that loading holds
+        scales = torch.maximum(high, low.neg()).clamp_min_(torch.finfo(torch.float32).tiny).div_(127).double()
         with warnings.catch_warnings(), _packing:
             # The quantised tensor lives only until it is packed; the packed kernel is what we are after.
             warnings.filterwarnings("ignore", message=".*quantize_per_channel.*")

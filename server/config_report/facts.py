@@ -4,7 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.models.model_config import max_context
+from core.models.scratch import HeaviestRound
 from server.expectations import model_config
+from server.heaviest import HeaviestRounds
 from server.memory import ModelMemory, model_memory
 from server.model_settings import ModelSettings
 from server.placement import Machine, Placement, place
@@ -36,6 +39,11 @@ def gather(settings: Settings, machine: Machine) -> list[ModelFacts]:
     for key, model in settings.models.items():
         placed, folder = place(model, machine), store.here(model)
         config = model_config(key, model, folder)
-        memory = None if config is None else model_memory(config, placed)
+        memory = None if config is None else model_memory(config, placed, _heaviest(settings, key, config))
         found.append(ModelFacts(key, model, placed, folder, config, memory))
     return found
+
+
+def _heaviest(settings: Settings, key: str, config: Any) -> HeaviestRound:
+    rounds = HeaviestRounds.of(settings, settings.max_context or max_context(config))
+    return rounds.target if key == "models.target" else rounds.draft

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from server.config_report.devices import memory_lines, sizes_here
+from server.config_report.devices import memory_here, memory_lines
 from server.config_report.facts import ModelFacts, gather
 from server.config_report.missing import missing
 from server.placement import Machine
@@ -13,13 +13,14 @@ from server.weights.disk import human
 def report(settings: Settings) -> list[str]:
     """UnsupportedModel, InvalidModelFile or ExpectationError if model files that are here cannot be what is meant."""
     machine = Machine.here(settings)
-    models, sizes = gather(settings, machine), sizes_here(machine)
+    models = gather(settings, machine)
+    here = memory_here(machine, models)
     lines = [_model(one) for one in models]
     if settings.models.draft is None:
         lines.append("draft: none")
-    lines += [*memory_lines(settings, models, sizes), *_serving(settings)]
+    lines += [*memory_lines(settings, models, here), *_serving(settings)]
     lines += [f"warning: {text}" for text in settings.warnings()]
-    lacking = list(missing(settings, machine, models, sizes))
+    lacking = list(missing(settings, machine, models, here))
     return (
         [*lines, "missing here:", *(f"  - {text}" for text in lacking)]
         if lacking

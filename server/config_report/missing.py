@@ -6,6 +6,7 @@ from pathlib import Path
 
 from server.config_report.devices import configured_tokens, least_bytes
 from server.config_report.facts import ModelFacts
+from server.device_memory import DeviceMemory
 from server.memory import by_device
 from server.placement import Machine, obstacles
 from server.settings import Settings
@@ -16,10 +17,12 @@ from server.weights.huggingface import has_token
 _BYTES_PER_WEIGHT = 2  # of the files: published and converted weights are half precision
 
 
-def missing(settings: Settings, machine: Machine, models: list[ModelFacts], sizes: Mapping[str, int]) -> Iterator[str]:
+def missing(
+    settings: Settings, machine: Machine, models: list[ModelFacts], here: Mapping[str, DeviceMemory]
+) -> Iterator[str]:
     """One line each, the gravest first."""
     yield from obstacles(settings, machine)
-    yield from _memory(settings, models, sizes)
+    yield from _memory(settings, models, here)
     yield from _weights(models)
     yield from _disk(settings, models)
     file = settings.speculation.correction_memory
@@ -31,15 +34,18 @@ def missing(settings: Settings, machine: Machine, models: list[ModelFacts], size
         yield "flash-attn is not installed (pip install 'slipstream[gpu]'): attention by torch's own kernels instead"
 
 
-def _memory(settings: Settings, models: list[ModelFacts], sizes: Mapping[str, int]) -> Iterator[str]:
+def _memory(settings: Settings, models: list[ModelFacts], here: Mapping[str, DeviceMemory]) -> Iterator[str]:
     known = [one.memory for one in models if one.memory is not None]
     tokens = configured_tokens(settings, known)
     for need in by_device(known).values():
-        wanted = least_bytes(settings, need) if tokens is None else need.weights + tokens * need.kv_per_token
-        has = sizes.get(need.device)
-        if has is not None and wanted > has:
+        wanted = least_bytes(settings, need) if tokens is None else need.fixed + tokens * need.kv_per_token
+        memory = here.get(need.device)
+        has = 0 if memory is None else memory.total
+        if memory is not None and wanted > has:
             yield f"memory: {need.device} has {human(has)} of the {human(wanted)} needed"
-        if wanted > (has or 0) and any(one.placed.device == need.device and one.placed.tp_plan for one in models):
+        elif memory is not None and need.device != "cpu" and wanted > memory.free:
+            yield f"memory: {human(memory.free)} of {need.device} are free of the {human(wanted)} needed"
+        if wanted > has and any(one.placed.device == need.device and one.placed.tp_plan for one in models):
             yield (
                 f"tp_plan: serving a model over several GPUs is for a later release, so {need.device} alone must have "
                 f"the {human(wanted)}"

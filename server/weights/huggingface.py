@@ -54,6 +54,8 @@ def fetch_snapshot(source: HuggingFaceSource) -> Path:
             # Nothing answers, but it may have been downloaded before.
             return Path(snapshot_download(name, revision=revision, **files, local_files_only=True))
         listed = snapshot_download(name, revision=revision, **files, dry_run=True)
+        if not any(file.filename.endswith(".safetensors") for file in listed):
+            raise SourceUnavailableError(f"{source} has no safetensors: convert its weights and name that folder")
         missing = sum(file.file_size or 0 for file in listed if file.will_download)
         require_space(Path(HF_HUB_CACHE), missing)
         return Path(snapshot_download(name, revision=revision, **files))

@@ -118,6 +118,23 @@ def test_a_device_that_is_not_here_is_refused(target: Path) -> None:
         assembled(target, device="cuda:99")
 
 
+def test_running_out_of_gpu_memory_says_what_was_asked_for_and_what_to_do(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1 GiB "
+            "is free. Process 1 has 22 GiB memory in use."
+        )
+
+    monkeypatch.setattr("server.assembly._placements", full)
+    with pytest.raises(AssemblyError) as caught:
+        assembled(target)
+    assert str(caught.value).startswith(
+        "out of GPU memory: CUDA out of memory. Tried to allocate 20.00 GiB. Lower scheduler.round_tokens or "
+    )
+
+
 def test_one_process_loads_a_model_with_a_plan_as_any_other_but_one_that_has_none_is_refused(target: Path) -> None:
     assert assembled(target, keys={"tp_plan": "auto"}).engine.max_context == CONTEXT
     file = target / "config.json"

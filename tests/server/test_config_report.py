@@ -7,7 +7,10 @@ import yaml
 
 from core.models.architectures import SUPPORTED
 from server.config_report import report
-from server.config_report.devices import sizes_here
+from server.config_report.devices import memory_here, memory_lines
+from server.config_report.facts import gather
+from server.config_report.missing import missing as lacking
+from server.device_memory import DeviceMemory
 from server.expectations import ExpectationError, model_config
 from server.memory import parameters
 from server.model_settings import ModelSettings
@@ -125,11 +128,11 @@ def test_a_gpu_that_is_not_here_is_missing_and_its_size_computed(tmp_path: Path)
         pytest.skip("there is a GPU")
     target = {"source": {"huggingface": "a/b", "gated": True}, "device": "cuda:1", "expect": EXPECT, "tp_plan": "auto"}
     lines = report(load(tmp_path, models={"target": target}, max_context=4096))
-    # 256 bytes a token in bfloat16; weights 2 x 67,200 (see test_memory), both within 90 %
+    # 256 bytes a token in bfloat16; weights 2 x 67,200 (see test_memory); all within 90 %
     assert line(lines, "KV cache: ") == "KV cache: 0.3 kB a token; as many tokens as fit, in blocks of 256"
     assert line(lines, "memory: ") == (
-        "memory: cuda:1 needs 1.3 MB or more: 0.1 MB of weights + 1.0 MB of KV for one request of max_context, "
-        "in 90% of it; no such device here"
+        "memory: cuda:1 needs 563.6 MB or more: 0.1 MB of weights + 500.0 MB for the server + up to 6.1 MB for a round "
+        "+ 1.0 MB of KV for one request of max_context, in 90% of it; no such device here"
     )
     found = missing(lines)
     assert found[0] == "models.target.device = cuda:1: torch sees no CUDA device here"
@@ -188,10 +191,32 @@ def test_flash_attn_is_only_missed_where_it_could_be_used(tmp_path: Path) -> Non
         assert any(text.startswith("flash-attn is not installed") for text in missing(report(settings))) == told
 
 
-def test_the_size_of_this_machine_is_known() -> None:
-    sizes = sizes_here(Machine(0, 1, False))
-    assert sizes.keys() == {"cpu"}
-    assert 10**8 < sizes["cpu"] <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def test_the_memory_of_this_machine_is_known() -> None:
+    here = memory_here(Machine(0, 1, False), [])
+    assert here.keys() == {"cpu"}
+    assert 10**8 < here["cpu"].total <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_on_a_gpu_that_is_here_what_is_free_counts(tmp_path: Path) -> None:
+    bounds = {"scheduler": {"max_running": 1, "round_tokens": 64, "prefill_chunk": 64}}
+    target = {"source": "a/b", "device": "cuda", "attention": "sdpa", "expect": EXPECT, "weights": "float32"}
+    settings = load(tmp_path, models={"target": target}, **bounds)
+    machine = Machine(1, 1, False)
+    models = gather(settings, machine)
+    (memory,) = [one.memory for one in models if one.memory is not None]
+    assert memory.scratch > 64 * 100  # bytes
+    for free in (10**9, 2 * 10**9):
+        here = {"cuda:0": DeviceMemory(free, 4 * 10**9)}
+        lines = list(memory_lines(settings, models, here))
+        used = 4 * 10**9 - free + memory.fixed
+        tokens = (int(0.9 * 4 * 10**9) - used) // (512 * 16) * 16
+        assert f"; {tokens} tokens, {tokens // 16} blocks of 16 fit here" in lines[0]
+        assert lines[1].endswith(f"; {free / 1e9:.2f} GB of 4.00 GB free here")
+    here = {"cuda:0": DeviceMemory(10**8, 4 * 10**9)}
+    assert any(
+        text.startswith("memory: 100.0 MB of cuda:0 are free of the ")
+        for text in lacking(settings, machine, models, here)
+    )
 
 
 def test_every_shipped_architecture_is_one_that_runs_here() -> None:

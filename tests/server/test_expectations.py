@@ -55,3 +55,40 @@ def test_real_files_that_are_not_are_an_error_that_names_both(real: Path, key: s
     with pytest.raises(ExpectationError) as caught:
         model_config("models.draft", changed, real)
     assert str(caught.value) == f"models.draft.expect.{key} = {expected}, but T's own config says {found}"
+
+
+def test_what_is_not_expected_is_not_compared(real: Path) -> None:
+    expected = {"architecture": EXPECT["architecture"], "num_hidden_layers": 2, "num_attention_heads": 4}
+    least = {"vocab_size": vocabulary(real), "hidden_size": 64, **expected}
+    target = TargetSettings.model_validate({"name": "T", "source": "./t", "expect": least})
+    assert model_config("models.target", target, real).num_key_value_heads == 2
+
+
+def test_a_key_left_out_is_the_architectures_default() -> None:
+    for architecture, tied in (("Gemma2ForCausalLM", True), ("LlamaForCausalLM", False)):
+        config = model_config("models.target", settings(architecture=architecture), None)
+        assert config.tie_word_embeddings is tied
+
+
+GPT2 = {"architecture": "GPT2LMHeadModel", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2}
+
+
+def test_an_architecture_with_names_of_its_own_can_be_described() -> None:
+    target = TargetSettings.model_validate({"source": "./t", "expect": {**GPT2, "num_attention_heads": 4}})
+    config = model_config("models.target", target, None)
+    assert (config.n_embd, config.n_layer, kv_shape(config)) == (64, 2, (4, 16))
+
+
+@pytest.mark.parametrize("key", ["intermediate_size", "num_key_value_heads"])
+def test_a_key_that_the_architecture_does_not_have_is_refused_by_name(key: str) -> None:
+    expect = {**GPT2, "num_attention_heads": 4, key: 4}
+    target = TargetSettings.model_validate({"source": "./t", "expect": expect})
+    with pytest.raises(
+        ExpectationError, match=rf"^models\.target\.expect\.{key}: GPT2LMHeadModel has no such key in its config$"
+    ):
+        model_config("models.target", target, None)
+
+
+def test_expectations_that_no_config_can_meet_are_the_configurations_fault() -> None:
+    with pytest.raises(ExpectationError, match=r"^models\.draft\.expect is no LlamaForCausalLM's config: The hidden"):
+        model_config("models.draft", settings(hidden_size=100, num_attention_heads=3, num_key_value_heads=3), None)

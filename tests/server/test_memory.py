@@ -3,7 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import LlamaConfig
 
+from server.device_memory import DeviceMemory
 from server.memory import (
+    SERVER_BYTES,
     ModelMemory,
     Room,
     by_device,
@@ -55,6 +57,7 @@ def test_plain_weights_and_kv_are_as_wide_as_their_type(
 
 def test_room_for_kv_is_what_the_share_leaves_beside_what_is_used() -> None:
     assert kv_room(24 * GB, 17 * GB, 0.9) == pytest.approx(4.6 * GB)
+    assert kv_room(24 * GB, 16 * GB, 0.9, scratch=1 * GB) == pytest.approx(4.6 * GB)
     assert kv_room(24 * GB, 22 * GB, 0.9) == 0
 
 
@@ -74,17 +77,18 @@ def test_what_fits_fits_and_one_block_more_would_not(rooms: list[tuple[int, int]
     assert any((tokens + block_size) * per_token > room for room, per_token in rooms)
 
 
-def test_models_of_one_device_are_added_up() -> None:
-    models = [ModelMemory("cuda:0", 7, 14, 3), ModelMemory("cuda:0", 1, 2, 4), ModelMemory("cpu", 1, 4, 5)]
-    assert by_device(models) == {"cuda:0": ModelMemory("cuda:0", 8, 16, 7), "cpu": ModelMemory("cpu", 1, 4, 5)}
+def test_models_of_one_device_are_added_up_but_their_rounds_run_in_turn() -> None:
+    models = [ModelMemory("cuda:0", 7, 14, 3, 5), ModelMemory("cuda:0", 1, 2, 4, 6), ModelMemory("cpu", 1, 4, 5)]
+    assert by_device(models) == {"cuda:0": ModelMemory("cuda:0", 8, 16, 7, 6), "cpu": ModelMemory("cpu", 1, 4, 5)}
+    assert by_device(models)["cuda:0"].fixed == 16 + 6 + SERVER_BYTES["cuda"]
 
 
-def test_weights_that_no_device_holds_are_named_with_both_sizes() -> None:
+def test_weights_that_no_device_holds_are_named_with_what_is_free_and_what_there_is() -> None:
     models = [ModelMemory("cuda:0", 0, 70 * GB, 1), ModelMemory("cuda:0", 0, 16 * GB, 1)]
-    (line,) = too_large(models, {"cuda:0": 80 * GB})
-    assert line.startswith("cuda:0 has 80.00 GB and the weights alone take 86.00 GB: ")
-    assert not list(too_large(models, {"cuda:0": 96 * GB}))
-    assert not list(too_large(models, {"cuda:1": 1}))
+    (line,) = too_large(models, {"cuda:0": DeviceMemory(10 * GB, 80 * GB)})
+    assert line.startswith("10.00 GB of cuda:0's 80.00 GB are free and the weights alone take 86.00 GB: ")
+    assert not list(too_large(models, {"cuda:0": DeviceMemory(86 * GB, 96 * GB)}))
+    assert not list(too_large(models, {"cuda:1": DeviceMemory(1, 1)}))
 
 
 def test_without_a_devices_memory_to_divide_there_is_a_default_that_holds_the_longest_request() -> None:

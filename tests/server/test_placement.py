@@ -54,7 +54,8 @@ def test_each_model_runs_where_it_is_told_to() -> None:
         (
             Machine(1, 1, False),
             {"attention": "flash_attn"},
-            "models.target.attention = flash_attn: flash-attn is not installed; attention = auto does without it",
+            "models.target.attention = flash_attn: flash-attn >=2.8,<3 is not installed; attention = auto does without "
+            "it",
         ),
         (
             Machine(2, 2, True),

@@ -146,6 +146,8 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
         ),
         (target(device="gpu"), 'models.target.device = "gpu": should be auto, cpu, cuda or cuda:N, such as cuda:1'),
         (target(device="cuda:x"), 'models.target.device = "cuda:x": should be auto, cpu, cuda or cuda:N'),
+        (target(device="cuda:01"), 'models.target.device = "cuda:01": should be auto, cpu, cuda or cuda:N'),
+        (target(device="cuda:300"), 'models.target.device = "cuda:300": should be auto, cpu, cuda or cuda:N'),
         (target(device=0), "models.target.device = 0: should be a valid string"),
         (
             target(device="cuda:1", weights="int8"),

@@ -7,7 +7,9 @@ from core.layout import RaggedLayout
 from core.models.kv_cache import BlockPool
 from core.models.runner import ModelRunner
 from core.runtime import Runtime
+from server import step_costs
 from server.step_costs import measure_step_costs
+from tests.simulated_device import DEVICE, SimulatedDevice, moved
 from tests.tiny import loaded, random_model
 
 PAUSE = 0.3
@@ -39,6 +41,21 @@ def test_every_batch_size_has_a_measured_cost(max_running: int, blocks: int, siz
     assert list(costs) == sizes
     assert all(0 < seconds < 10 for seconds in costs.values())
     assert measured.pool.num_free == blocks
+
+
+def test_another_device_is_measured_up_to_all_that_may_run() -> None:
+    with SimulatedDevice():
+        runner = ModelRunner(loaded(moved(random_model(1)), device=DEVICE), 64, 16, "sdpa")
+        measured = Runtime(target=runner, pool=BlockPool(64, 16))
+        measure_step_costs(measured, 24)
+    assert list(measured.cost.as_dict()) == [1, 2, 4, 8, 16, 24]
+
+
+def test_costs_below_a_millisecond_are_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_costs, "_seconds", lambda runner, step: 0.000254)
+    with caplog.at_level("INFO"):
+        measure_step_costs(runtime(), 1)
+    assert "a plain step takes 0.254 ms for 1" in caplog.text
 
 
 def test_a_disturbed_forward_is_not_taken_for_the_cost() -> None:

@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 import pytest
 
 from server.assembly_error import AssemblyError
@@ -24,3 +27,41 @@ def test_control_tokens_may_have_other_names_if_they_are_control_tokens_in_both(
 def test_a_control_token_that_only_the_draft_has_is_a_difference() -> None:
     with pytest.raises(AssemblyError, match="id 1 is no token in T and '<tool>' in D"):
         check_vocabularies(vocabulary("T", "a"), vocabulary("D", "a", "<tool>", special=frozenset({1})))
+
+
+def test_a_control_token_of_the_targets_chats_that_the_draft_names_differently_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    special = frozenset({1, 2})
+    target = Vocabulary("T", {"a": 0, "<end>": 1, "<reserved>": 2}, special, structural={1})
+    check_vocabularies(target, Vocabulary("D", {"a": 0, "<end>": 1, "<tool>": 2}, special))
+    assert not caplog.records
+    check_vocabularies(target, Vocabulary("D", {"a": 0, "<stop>": 1, "<tool>": 2}, special))
+    (record,) = caplog.records
+    assert record.getMessage().startswith("D names control tokens of T's chats differently (id 1, <end>): ")
+
+
+class Tokenizer:
+    """What a vocabulary is read from."""
+
+    chat_template = "<|turn|>{{ messages[0].content }}"
+
+    def __init__(self, *tokens: str) -> None:
+        self._tokens = tokens
+
+    def get_vocab(self) -> dict[str, int]:
+        return {token: i for i, token in enumerate(self._tokens)}
+
+
+def test_control_tokens_in_the_template_or_at_an_answers_end_are_structural(tmp_path: Path) -> None:
+    tokens = ["a", "<|turn|>", "<|reserved|>", "<|im_end|>", "<|stop|>"]
+    added = [{"id": i, "content": token, "special": True} for i, token in enumerate(tokens) if i]
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"added_tokens": added}))
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": 4}))
+    found = Vocabulary.of("T", Tokenizer(*tokens), tmp_path)
+    assert (found.special, found.structural) == ({1, 2, 3, 4}, {1, 3, 4})
+
+
+def test_a_tokenizer_without_tokens_proves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(AssemblyError, match="the tokenizer of T names no tokens"):
+        Vocabulary.of("T", Tokenizer(), tmp_path)

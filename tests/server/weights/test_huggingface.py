@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from server.weights import WeightsError, WeightStore, huggingface
 from tests.server.weights.packages import PARTS, content, downloads, hub, make_parts, model
@@ -32,6 +33,17 @@ def test_a_repository_without_a_file_is_its_safetensors(store: WeightStore, endp
         assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors"}
     # The hub is gone now; what was fetched is still found.
     assert store.resolve(wanted) == folder
+
+
+def test_a_repository_without_safetensors_is_refused_before_anything_is_fetched(
+    store: WeightStore, endpoint: Callable[[str], None]
+) -> None:
+    wanted = model("org/name")
+    with hub({"config.json": b"{}", "pytorch_model.bin": b"pickle"}) as url:
+        endpoint(url)
+        with pytest.raises(WeightsError, match="Hugging Face org/name has no safetensors: convert its weights"):
+            store.resolve(wanted)
+    assert not list(Path(constants.HF_HUB_CACHE).rglob("config.json"))
 
 
 def test_a_snapshot_is_here_once_all_of_it_is(store: WeightStore, endpoint: Callable[[str], None]) -> None:
