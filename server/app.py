@@ -14,7 +14,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from server.errors import ApiError, ErrorBoundary, handle_api_error, handle_http_exception
-from server.openai_api.answer_schemas import ChatCompletion, ChatCompletionChunk, Completion, ModelCard, ModelList
+from server.openai_api.answer_schemas import (
+    ChatCompletion,
+    ChatCompletionChunk,
+    Completion,
+    Detokenized,
+    Health,
+    ModelCard,
+    ModelList,
+    Tokenized,
+    TokenizerInfo,
+    Version,
+)
 from server.openai_api.chat import ChatEndpoint
 from server.openai_api.completions import CompletionEndpoint
 from server.openai_api.models import ModelsEndpoints
@@ -23,9 +34,9 @@ from server.openai_api.responses_answers import ResponseEvent, WholeResponse
 from server.openai_api.responses_schemas import ResponsesBody
 from server.openai_api.schemas import ChatBody, CompletionBody
 from server.openai_api.tokenization import DetokenizeBody, TokenizationEndpoints, TokenizeBody
-from server.openapi import answers, at, takes
+from server.openapi import answers, at, secure, takes
 from server.readiness import Loader, Readiness
-from server.security import ApiKeys, BodyLimits, RequestId
+from server.security import ApiKeys, BodyLimits, HeadAsGet, RequestId
 from server.serving_config import ServingConfig
 from server.telemetry import Telemetry
 from server.tgi_api.routes import add_tgi_routes
@@ -58,11 +69,14 @@ def create_app(config: ServingConfig, load: Loader, telemetry: Telemetry | None 
     app.add_exception_handler(HTTPException, handle_http_exception)
     _add_middleware(app, config)
     _add_routes(app, config, readiness, telemetry)
+    if config.api_keys:
+        secure(app.openapi())  # the framework makes the document once and keeps it
     return app
 
 
 def _add_middleware(app: FastAPI, config: ServingConfig) -> None:
     # The last one added is the outermost.
+    app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimits, max_bytes=config.limits.max_body_bytes, timeout=config.limits.body_timeout)
     app.add_middleware(ApiKeys, keys=config.api_keys)
     app.add_middleware(ErrorBoundary)
@@ -136,16 +150,22 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
             openapi_extra=at("response_id"),
         )
     tokens = TokenizationEndpoints(config, readiness)
-    add("/tokenize", tokens.tokenize, methods=["POST"], responses=answers(), openapi_extra=takes(TokenizeBody, config))
+    add(
+        "/tokenize",
+        tokens.tokenize,
+        methods=["POST"],
+        responses=answers(Tokenized),
+        openapi_extra=takes(TokenizeBody, config),
+    )
     add(
         "/detokenize",
         tokens.detokenize,
         methods=["POST"],
-        responses=answers(),
+        responses=answers(Detokenized),
         openapi_extra=takes(DetokenizeBody, config),
     )
-    add("/tokenizer_info", tokens.tokenizer_info, methods=["GET"], responses=answers())
-    add("/version", tokens.version, methods=["GET"], responses=answers())
+    add("/tokenizer_info", tokens.tokenizer_info, methods=["GET"], responses=answers(TokenizerInfo))
+    add("/version", tokens.version, methods=["GET"], responses=answers(Version))
     add_tgi_routes(app, config, readiness)
     add("/v1/models", models.list, methods=["GET"], responses=answers(ModelList))
     add(
@@ -155,5 +175,7 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
         responses=answers(ModelCard),
         openapi_extra=at("name"),
     )
-    add("/health", health, methods=["GET"])
-    add("/metrics", metrics, methods=["GET"])
+    unwell = {"model": Health, "description": "Loading, shutting down, or broken."}
+    add("/health", health, methods=["GET"], responses={200: {"model": Health}, 503: unwell})
+    told = answers() | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+    add("/metrics", metrics, methods=["GET"], responses=told, response_class=Response)

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 logger = logging.getLogger(__name__)
@@ -157,12 +158,23 @@ async def handle_api_error(_request: Request, error: Exception) -> Response:
     return error.response()
 
 
-async def handle_http_exception(_request: Request, error: Exception) -> Response:
+async def handle_http_exception(request: Request, error: Exception) -> Response:
     """The framework's own 404, 405 and so on."""
     status = getattr(error, "status_code", 500)
     message = _MESSAGES.get(status, "The request could not be processed.")
     code = "unknown_url" if status == 404 else None
-    return ApiError(status, message, code=code, headers=getattr(error, "headers", None)).response()
+    headers = dict(getattr(error, "headers", None) or {})
+    if status == 405:
+        headers["Allow"] = ", ".join(sorted(_methods_at(request)))
+    return ApiError(status, message, code=code, headers=headers).response()
+
+
+def _methods_at(request: Request) -> set[str]:
+    """What the URL takes, of whichever route; the framework names only those of the first that matches."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    matching = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    methods = set().union(*matching)
+    return methods | {"HEAD"} if "GET" in methods else methods
 
 
 class ErrorBoundary:

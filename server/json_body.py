@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from server.errors import ApiError, from_validation, invalid
 
+MOST_LEVELS = 200  # of nested objects and lists; pydantic's parser has no setting for it
 _INLINE_BYTES = 32 << 10  # about a millisecond of parsing
 Body = TypeVar("Body", bound=BaseModel)
 

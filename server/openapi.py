@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from core.verifiers.registry import VERIFIERS
+from server.json_body import MOST_LEVELS
 from server.serving_config import ServingConfig
 
 
@@ -66,11 +68,32 @@ def answers(
 
 
 def takes(body: type[BaseModel], config: ServingConfig) -> dict[str, Any]:
-    """FastAPI's `openapi_extra`: the JSON body, with the numbers that this server's configuration sets."""
+    """FastAPI's `openapi_extra`: the JSON body, with the numbers and names that this server's configuration sets."""
     schema = _inlined(body.model_json_schema())
-    _limit(schema["properties"], config)
-    _limit(schema["properties"].get("parameters", {}).get("properties", {}), config)  # where TGI has them
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    for place in (schema, schema["properties"].get("parameters", {})):  # where TGI has them
+        _limit(place.get("properties", {}), config)
+        _name(place.get("properties", {}), config)
+    content = {"application/json": {"schema": schema}}
+    return {"requestBody": {"required": True, "description": _sizes(config), "content": content}}
+
+
+def _sizes(config: ServingConfig) -> str:
+    """The limits that JSON Schema has no word for."""
+    limits = config.limits
+    return (
+        f"At most {limits.max_body_bytes} bytes, nested at most {MOST_LEVELS} levels deep. A JSON schema, regular "
+        f"expression or grammar, or all choices together: at most {limits.max_constraint_bytes} bytes; a schema is "
+        f"nested at most {limits.max_schema_depth} levels deep. All tools together: at most {limits.max_tools_bytes} "
+        f"bytes as JSON. Prompts times n (or best_of): at most {limits.max_sequences}."
+    )
+
+
+def secure(document: dict[str, Any]) -> None:
+    """Say in the document that requests need a key; those to /health do not."""
+    document["components"]["securitySchemes"] = {"api_key": {"type": "http", "scheme": "bearer"}}
+    document["security"] = [{"api_key": []}]
+    for operation in document["paths"].get("/health", {}).values():
+        operation["security"] = []
 
 
 def at(name: str) -> dict[str, Any]:
@@ -81,6 +104,7 @@ def at(name: str) -> dict[str, Any]:
 def _limit(properties: dict[str, Any], config: ServingConfig) -> None:
     """Write the limits into the properties they bound; null, which means "not given", stays allowed."""
     limits = config.limits
+    text = {"maxLength": limits.max_constraint_bytes}
     bounds: dict[str, dict[str, Any]] = {
         "n": {"maximum": limits.max_n},
         "best_of": {"maximum": limits.max_n},
@@ -91,20 +115,43 @@ def _limit(properties: dict[str, Any], config: ServingConfig) -> None:
         "messages": {"maxItems": limits.max_messages},
         "input": {"maxItems": limits.max_messages},
         "stop": {"maxItems": limits.max_stop},
-        "guided_choice": {"maxItems": limits.max_choices},
-        "guided_regex": {"maxLength": limits.max_constraint_bytes},
-        "guided_grammar": {"maxLength": limits.max_constraint_bytes},
+        "prompt": {"maxItems": limits.max_prompts},
+        "tools": {"maxItems": limits.max_tools},
+        **{name: {"maxItems": limits.max_choices} for name in ("choice", "guided_choice")},
+        **{f"{prefix}{name}": text for prefix in ("", "guided_") for name in ("regex", "grammar")},
     }
     kinds = {"maximum": "integer", "maxProperties": "object", "maxItems": "array", "maxLength": "string"}
     for name, bound in bounds.items():
         for keyword, number in bound.items():
             for branch in _branches(properties.get(name, {})):
-                if branch.get("type") == kinds[keyword]:
+                if branch.get("type") == kinds[keyword] and branch.get("items") != _TOKEN_ID:
                     branch[keyword] = number
+    for branch in _branches(properties.get("structured_outputs", {})):
+        if "properties" in branch:
+            _limit(branch["properties"], config)
     for branch in _branches(properties.get("stop", {})):
-        text = branch.get("items", branch)
-        if text.get("type") == "string":
-            text.update(minLength=1, maxLength=limits.max_stop_chars)
+        stop = branch.get("items", branch)
+        if stop.get("type") == "string":
+            stop.update(minLength=1, maxLength=limits.max_stop_chars)
+
+
+_TOKEN_ID = {"type": "integer", "minimum": 0}  # a list of these is one prompt, however long
+
+
+def _name(properties: dict[str, Any], config: ServingConfig) -> None:
+    """Write down the names that requests may use here: of models, drafters and verifiers with their parameters."""
+    for branch in _branches(properties.get("model", {})):
+        if branch.get("type") == "string":
+            branch["enum"] = [config.model, *config.aliases]
+    for branch in _branches(properties.get("drafter", {})):
+        if branch.get("type") == "string":
+            branch["enum"] = ["auto", *config.allowed_drafters]
+    if "verifier" in properties:
+        objects = [
+            VERIFIERS[name].params.model_json_schema() | {"required": ["type"]} for name in config.allowed_verifiers
+        ]
+        names = {"type": "string", "enum": list(config.allowed_verifiers)}
+        properties["verifier"]["anyOf"] = [names, *objects, {"type": "null"}]
 
 
 def _branches(schema: dict[str, Any]) -> list[dict[str, Any]]:

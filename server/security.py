@@ -6,6 +6,7 @@ import hmac
 import re
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -97,10 +98,9 @@ class BodyLimits:
             await self.app(scope, receive, send)
             return
         declared = Headers(scope=scope).get("content-length", "")
-        if declared.isdigit() and int(declared[:20]) > self._max_bytes:
-            await self._too_large().response()(scope, receive, send)
-            return
         try:
+            if declared.isdigit() and int(declared[:20]) > self._max_bytes:
+                raise self._too_large()
             async with asyncio.timeout(self._timeout):
                 body = await self._collect(receive)
         except TimeoutError:
@@ -109,7 +109,7 @@ class BodyLimits:
             await refusal.response()(scope, receive, send)
             return
         except ApiError as refusal:
-            await refusal.response()(scope, receive, send)
+            await refusal.response()(scope, receive, self._lingering(receive, send))
             return
         if body is None:  # the client left before it had sent everything
             return
@@ -129,6 +129,23 @@ class BodyLimits:
             if not message.get("more_body", False):
                 return b"".join(parts)
 
+    def _lingering(self, receive: Receive, send: Send) -> Send:
+        """A send channel that ends the answer only when the client has stopped sending, or after `timeout`: closing
+        a connection on which data still arrives resets it, and the client might never see the answer."""
+
+        async def linger(message: Message) -> None:
+            if message["type"] != "http.response.body":
+                await send(message)
+                return
+            await send({**message, "more_body": True})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._timeout):
+                    while (more := await receive())["type"] == "http.request" and more.get("more_body", False):
+                        pass
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        return linger
+
     def _too_large(self) -> ApiError:
         message = f"The request body is larger than the {self._max_bytes} bytes that this server accepts."
         return ApiError(413, message, code="request_too_large", headers={"Connection": "close"})
@@ -142,3 +159,20 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return pending.pop() if pending else await receive()
 
     return replay
+
+
+class HeadAsGet:
+    """Answers HEAD as GET without the body, which load balancers ask for and the framework's routes do not know."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_head(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        await self.app({**scope, "method": "GET"}, receive, send_head)

@@ -146,3 +146,39 @@ class ModelCard(BaseModel):
 class ModelList(BaseModel):
     object: Literal["list"]
     data: list[ModelCard]
+
+
+class Tokenized(BaseModel):
+    """token_strs: only if asked for."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class Detokenized(BaseModel):
+    prompt: str
+
+
+class TokenizerInfo(BaseModel):
+    """Other special tokens have names of their own, as in tokenizer_config.json."""
+
+    tokenizer_class: str
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    unk_token: str | None
+    chat_template: str | None
+    model_max_length: int
+
+
+class Version(BaseModel):
+    version: str
+
+
+class Health(BaseModel):
+    """reason: why it does not serve, if it does not."""
+
+    status: str
+    reason: str | None = None

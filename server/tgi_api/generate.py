@@ -49,6 +49,8 @@ class GenerateEndpoints:
         streamed = always_streamed or bool(body.stream)
         if streamed:
             body.check_streamed()
+        else:
+            body.check_whole()
         plan = in_thread(self._plan, body, streamed, model, model=model, param="inputs")
         renderer = GenerateRenderer(body, model, in_list)
         return await answer(request, streamed, plan, model, renderer, self._config.drain_seconds, token_events)

@@ -6,7 +6,7 @@ top_k or top_p is given. The fields of our own (verifier, drafter, ...) stand am
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
 from server.errors import from_validation, invalid, unsupported
 from server.openai_api.fields import (
@@ -62,19 +62,19 @@ class GenerateParameters(_Body):
     frequency_penalty: Penalty | None = None
     top_k: int | None = Field(None, ge=-1, lt=2**31, description="0 and -1 are off")
     top_p: Probability | None = None
-    typical_p: float | None = Field(None, description="only 1, which does nothing")
+    typical_p: Annotated[float | None, WithJsonSchema({"enum": [1, None]})] = None
     do_sample: bool | None = None
     max_new_tokens: TokenCount | None = Field(None, description=f"{DEFAULT_MAX_NEW_TOKENS} if not given")
     return_full_text: bool | None = None
     stop: StopStringsField | None = None
     truncate: TokenCount | None = Field(None, description="only so many of the prompt's last tokens are used")
-    watermark: bool | None = Field(None, description="only false")
+    watermark: Annotated[bool | None, WithJsonSchema({"enum": [False, None]})] = None
     details: bool | None = None
     decoder_input_details: bool | None = None
     seed: Seed | None = None
     top_n_tokens: int | None = Field(None, ge=0, le=20)
     grammar: Grammar | None = None
-    adapter_id: str | None = Field(None, description="only empty: there are no adapters")
+    adapter_id: Annotated[str | None, WithJsonSchema({"enum": ["", None], "description": "there are none"})] = None
 
     verifier: Any = Field(None, description='a name, or an object such as {"type": "fly", "window": 6}')
     drafter: str | None = None
@@ -119,6 +119,11 @@ class GenerateBody(_Body):
             raise invalid("'best_of' must be 1 when tokens are streamed.", "best_of")
         if self.parameters.decoder_input_details:
             raise invalid("'decoder_input_details' must be false when tokens are streamed.", "decoder_input_details")
+
+    def check_whole(self) -> None:
+        """ApiError for what only listed tokens can tell, if none are listed."""
+        if self.parameters.return_provenance and not self.parameters.details:
+            raise invalid("'return_provenance' needs 'details': it adds to their tokens.", "return_provenance")
 
 
 class TextGeneration(SamplingBody):

@@ -18,7 +18,10 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 10) -
 
 @dataclass
 class Exchange:
-    """One request to an ASGI app. The client sends `body` and stays until `leave` is set."""
+    """One request to an ASGI app. The client sends `body` and stays until `leave` is set.
+
+    more: parts of the body that follow `body`, where `more_body` says that something does.
+    """
 
     path: str
     body: bytes = b""
@@ -29,6 +32,7 @@ class Exchange:
     messages: list[dict[str, Any]] = field(default_factory=list)
     on_message: Callable[[dict[str, Any]], None] | None = None
     received: int = 0
+    more: list[bytes] = field(default_factory=list)
 
     @classmethod
     def post(cls, path: str, body: dict[str, Any], **more: Any) -> "Exchange":
@@ -57,6 +61,8 @@ class Exchange:
         self.received += 1
         if self.received == 1:
             return {"type": "http.request", "body": self.body, "more_body": self.more_body}
+        if self.more:
+            return {"type": "http.request", "body": self.more.pop(0), "more_body": bool(self.more)}
         await self.leave.wait()
         return {"type": "http.disconnect"}
 

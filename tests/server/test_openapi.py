@@ -7,7 +7,7 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.server.serving import MODEL, chat_body, only_ascii, running
+from tests.server.serving import MODEL, chat_body, only_ascii, running, serve_config
 
 PROMPT = {"model": MODEL, "prompt": "once upon a time", "max_tokens": 6, "logit_bias": only_ascii()}
 LOGPROBS = {"logprobs": True, "top_logprobs": 2}
@@ -68,22 +68,30 @@ async def test_the_model_list_has_the_declared_shape() -> None:
         )
 
 
+ENTRIES: dict[str, list[Any]] = {
+    "stop": ["x"],
+    "guided_choice": ["x"],
+    "messages": [{"role": "user", "content": "x"}],
+    "tools": [{"type": "function", "function": {"name": "f"}}],
+}
+
+
 def over_the_limit(name: str, schema: dict[str, Any]) -> Any:
     """A value one beyond the declared limit."""
     for branch in [schema, *schema.get("anyOf", [])]:
         if "maximum" in branch:
             return branch["maximum"] + 1
         if "maxItems" in branch:
-            return {"stop": ["x"], "messages": [{"role": "user", "content": "x"}]}.get(name, [1]) * (
-                branch["maxItems"] + 1
-            )
+            return ENTRIES.get(name, [1]) * (branch["maxItems"] + 1)
         if "maxProperties" in branch:
             return {str(i): ("x" if name == "metadata" else 1) for i in range(branch["maxProperties"] + 1)}
     raise AssertionError(f"{name} declares no limit: {schema}")
 
 
 @pytest.mark.parametrize(
-    "name", ["n", "stop", "messages", "metadata", "logit_bias", "stop_token_ids", "num_draft_tokens", "top_logprobs"]
+    "name",
+    ["n", "stop", "messages", "metadata", "logit_bias", "stop_token_ids", "num_draft_tokens", "top_logprobs", "tools"]
+    + ["guided_choice"],
 )
 async def test_declared_limits_are_the_real_ones(name: str) -> None:
     async with running() as (_, client):
@@ -93,3 +101,52 @@ async def test_declared_limits_are_the_real_ones(name: str) -> None:
         answer = await client.post("/v1/chat/completions", json=chat_body(**{"logprobs": True, name: too_much}))
         assert answer.status_code == 400
         assert answer.json()["error"]["param"].startswith(name)
+
+
+async def test_declared_names_are_the_ones_that_may_be_used() -> None:
+    config = serve_config(aliases=("alias",), allowed_verifiers=("strict", "fly"), allowed_drafters=("prompt_lookup",))
+    async with running(config) as (_, client):
+        operation = (await document_of(client))["paths"]["/v1/chat/completions"]["post"]
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        check = Draft202012Validator(schema)
+        answered = {True: 0, False: 0}
+        for change in (
+            {"model": "alias"},
+            {"model": "nobody"},
+            {"drafter": "auto"},
+            {"drafter": "prompt_lookup"},
+            {"drafter": "multilevel"},
+            {"verifier": "fly"},
+            {"verifier": "csd"},
+            {"verifier": {"type": "fly", "window": 2}},
+            {"verifier": {"type": "fly", "window": 65}},
+            {"verifier": {"type": "fly", "ratio": 0.5}},
+            {"verifier": {"window": 2}},
+            {"verifier": None, "drafter": None},
+        ):
+            body = chat_body(**change)
+            good = (await client.post("/v1/chat/completions", json=body)).status_code == 200
+            assert good == check.is_valid(body), change
+            answered[good] += 1
+        assert answered == {True: 6, False: 6}
+
+
+async def test_every_other_get_route_has_the_declared_shape() -> None:
+    async with running() as (_, client):
+        document = await document_of(client)
+        for path in ("/health", "/version", "/tokenizer_info", "/info", "/v1/models"):
+            check = validator(document, path, "get", 200, "application/json")
+            check.validate((await client.get(path)).json())
+        metrics = document["paths"]["/metrics"]["get"]["responses"]
+        assert list(metrics["200"]["content"]) == ["text/plain"]
+        assert list(metrics["401"]["content"]) == ["application/json"]
+
+
+async def test_the_document_says_that_a_key_is_needed_and_where_not() -> None:
+    async with running() as (_, client):
+        document = await document_of(client)
+        assert document["security"] == [{"api_key": []}]
+        assert document["components"]["securitySchemes"]["api_key"] == {"type": "http", "scheme": "bearer"}
+        assert document["paths"]["/health"]["get"]["security"] == []
+    async with running(serve_config(api_keys=())) as (_, client):
+        assert "security" not in await document_of(client)

@@ -108,6 +108,30 @@ async def test_big_bodies_are_413_declared_or_counted() -> None:
         assert (await client.post(CHAT, json=chat_body())).status_code == 200
 
 
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_big_body_is_answered_while_it_arrives_and_read_to_its_end(declared: bool) -> None:
+    """A connection closed on arriving data is reset, and the client may never see why."""
+    async with running(serve_config(limits=small())) as (app, _):
+        exchange = Exchange(CHAT, b" " * 3000, headers={"content-length": "9000"} if declared else {}, more_body=True)
+        answered: list[int] = []
+        exchange.on_message = lambda message: answered.append(exchange.received)
+        exchange.more = [b" " * 3000, b" " * 3000]
+        await asyncio.wait_for(exchange.run(app), 5)
+        assert exchange.status == 413
+        assert json.loads(exchange.content)["error"]["code"] == "request_too_large"
+        assert answered[1] == (0 if declared else 1)  # the whole answer was sent then
+        assert exchange.received == 3
+        assert [message.get("more_body") for message in exchange.messages[1:]] == [True, False]
+
+
+async def test_a_big_body_that_never_ends_is_not_waited_for_without_end() -> None:
+    async with running(serve_config(limits=small())) as (app, _):
+        exchange = Exchange(CHAT, b" " * 3000, more_body=True)
+        await asyncio.wait_for(exchange.run(app), 5)
+        assert exchange.status == 413
+        assert exchange.response_headers["connection"] == "close"
+
+
 async def test_chunked_bodies_are_read_whole(client: httpx.AsyncClient) -> None:
     raw = json.dumps(chat_body()).encode()
 
@@ -138,3 +162,25 @@ async def test_a_client_that_leaves_amid_its_body_gets_nothing() -> None:
 async def test_any_content_type_is_read_as_json(client: httpx.AsyncClient) -> None:
     content, headers = json.dumps(chat_body()).encode(), {"Content-Type": "text/plain"}
     assert (await client.post(CHAT, content=content, headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/metrics", "/info", "/v1/responses/resp_1", "/no/such"])
+async def test_head_is_get_without_the_body(client: httpx.AsyncClient, path: str) -> None:
+    head, get = await client.head(path), await client.get(path)
+    assert head.status_code == get.status_code
+    assert head.content == b""
+    if path != "/metrics":  # whose length changes
+        assert head.headers["content-length"] == str(len(get.content))
+    assert head.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [(CHAT, "POST"), ("/health", "GET, HEAD"), ("/v1/responses/resp_1", "DELETE, GET, HEAD"), ("/", "POST")],
+)
+async def test_a_method_that_is_not_allowed_is_told_which_are(
+    client: httpx.AsyncClient, path: str, allowed: str
+) -> None:
+    response = await client.put(path)
+    error_of(response, 405)
+    assert response.headers["allow"] == allowed

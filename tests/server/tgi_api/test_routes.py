@@ -46,6 +46,13 @@ async def test_our_own_fields_stand_among_the_parameters(client: httpx.AsyncClie
     assert last["details"]["speculation"]["accepted_tokens"] == whole["speculation"]["accepted_tokens"]
 
 
+async def test_provenance_that_no_listed_token_could_show_is_refused(client: httpx.AsyncClient) -> None:
+    refused = await client.post("/generate", json=asked(return_provenance=True))
+    assert refused.status_code == 400
+    assert refused.json()["error_type"] == "validation"
+    assert events(await client.post("/generate_stream", json=asked(return_provenance=True)))[0]["token"]["provenance"]
+
+
 async def test_a_misspelt_field_of_ours_gets_a_hint(client: httpx.AsyncClient) -> None:
     answer = ok(await client.post("/generate", json=asked(details=True, drafters="model", model="x", stream=True)))
     assert "did you mean 'drafter'" in answer["details"]["speculation"]["warnings"][0]
