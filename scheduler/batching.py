@@ -46,6 +46,12 @@ class Batch:
         """All that the round works for, each once."""
         return tuple(dict.fromkeys((*self.jobs, *self.catching_up)))
 
+    def begin(self, now: float) -> None:
+        """Note when its members ran for the first time, in monotonic seconds."""
+        for job in self.members:
+            if job.started_at is None:
+                job.started_at = now
+
 
 class Batcher:
     """Owns the set of running jobs; the waiting room is shared with the engine, which queues newcomers there."""

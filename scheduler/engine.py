@@ -9,7 +9,8 @@ the round is the one thread-safe hand-over.
     event loop    plan 1 | submit, abort, SSE ...      | publish 1, plan 2 | submit ...
     worker                 round 1 ................... |                     round 2 ...
 
-An exception in a round ends the sequences of that round with an error; all others and the engine go on.
+An exception in a round ends the sequences of that round with an error; all others and the engine go on, unless
+it shows that no round will ever succeed again (failures.py): then the engine ends, and says so.
 """
 
 import asyncio
@@ -18,10 +19,10 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from core.device_errors import free_device_memory, is_out_of_memory
 from core.grammar import Grammar
 from core.provenance import FinishReason
 from core.round import RoundResult, run_round
@@ -30,13 +31,14 @@ from core.sequence import GenerationRequest, Sequence, SequenceState, StopCondit
 from core.spans import SpanTracker
 from scheduler.admission import EngineStopped, QueueFull, WaitingRoom
 from scheduler.batching import Batch, Batcher
-from scheduler.events import PromptEvent, TokensEvent
+from scheduler.failures import FailureWatch
 from scheduler.job import Job
 from scheduler.limits import SchedulerLimits
 from scheduler.observer import EngineObserver, GuardedObserver
 from scheduler.stats import Blocks, EngineStats, Totals
 from scheduler.stream import RequestStream
 from scheduler.validation import accept_request
+from scheduler.worker import RoundWorker
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -45,7 +47,8 @@ ERROR_MESSAGE = "the engine failed while generating this answer"
 
 
 class AsyncEngine:
-    """All methods but the constructor belong on the event loop that start() ran on."""
+    """All methods but the constructor belong on the event loop that start() ran on. failure: why it gave up for good;
+    None while it lives, and if it was stopped."""
 
     def __init__(self, runtime: Runtime, limits: SchedulerLimits, observer: EngineObserver | None = None) -> None:
         self._runtime = runtime
@@ -58,12 +61,13 @@ class AsyncEngine:
         self._aborted: set[Job] = set()  # running ones to be ended after the current round
         self._arrivals = itertools.count()
         self._accepting = False
+        self.failure: Exception | None = None
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="round")
-        self._in_flight = False
+        self._worker = RoundWorker()
+        self._failures = FailureWatch()
         self._pool_unchecked = False
-        self._blocks = self._count_blocks()
+        self._blocks = Blocks.of(runtime.pool)
 
     @property
     def max_context(self) -> int:
@@ -97,7 +101,7 @@ class AsyncEngine:
             for job in list(self._jobs.values()):
                 self._abort(job)
             await asyncio.wait({self._task})
-        self._worker.shutdown(wait=False)
+        self._worker.close()
 
     def submit(
         self,
@@ -139,8 +143,8 @@ class AsyncEngine:
 
     def stats(self) -> EngineStats:
         """Blocks are those at the start of the round in flight, if there is one."""
-        if not self._in_flight:
-            self._blocks = self._count_blocks()
+        if not self._worker.in_flight:
+            self._blocks = Blocks.of(self._runtime.pool)
         return self._totals.snapshot(len(self._batcher.running), len(self._waiting), self._blocks)
 
     def _abort(self, job: Job) -> None:
@@ -173,13 +177,26 @@ class AsyncEngine:
             first = self._waiting.first()
             self._fail(list(self._batcher.running) or [job for job in (first,) if job is not None])
             return
+        exhausted = False
         try:
             result = await self._in_worker(partial(run_round, batch.plan, self._runtime))
             self._publish(batch, result)
-        except Exception:
-            logger.exception("a round of %d sequences failed", len(batch.members))
-            self._totals.failed_rounds += 1
+            self._failures.succeeded()
+        except Exception as error:
+            exhausted = is_out_of_memory(error)
+            self._fail_round(batch, error)
+        if exhausted:  # not before the exception is gone, which holds on to the round's tensors
+            free_device_memory()
+
+    def _fail_round(self, batch: Batch, error: Exception) -> None:
+        logger.error("a round of %d sequences failed", len(batch.members), exc_info=error)
+        self._totals.failed_rounds += 1
+        if not self._failures.is_fatal(error):
             self._fail(batch.members)
+            return
+        logger.critical("no round can be expected to succeed any more: the engine ends")
+        self.failure, self._accepting = error, False
+        self._fail(list(self._jobs.values()))
 
     def _plan(self) -> Batch:
         batch = self._batcher.plan()
@@ -187,10 +204,7 @@ class AsyncEngine:
             raise RuntimeError(f"{len(self._jobs)} sequences, but none can run")
         for job in batch.preempted:
             self._observer.on_preemption(job.sequence.request)
-        now = time.monotonic()
-        for job in batch.members:
-            if job.started_at is None:
-                job.started_at = now
+        batch.begin(time.monotonic())
         return batch
 
     def _publish(self, batch: Batch, result: RoundResult) -> None:
@@ -198,14 +212,8 @@ class AsyncEngine:
         self._totals.count_round(result)
         for job, item in zip(batch.jobs, result.items, strict=True):
             sequence = job.sequence
-            prompt_done = job.first_token_at is None and (item.tokens or sequence.finished)
-            if prompt_done and sequence.request.prompt_logprobs is not None:
-                job.channel.put(PromptEvent(tuple(sequence.prompt_logprobs)))
-            if item.tokens:
-                if job.first_token_at is None:
-                    job.first_token_at = now
-                    self._observer.on_first_token(sequence.request, now - job.submitted_at)
-                job.channel.put(TokensEvent(item.tokens))
+            if job.publish(item.tokens, now):
+                self._observer.on_first_token(sequence.request, now - job.submitted_at)
             if sequence.finish_reason is not None:
                 self._finish(job, sequence.finish_reason, sequence.failure)
         self._observer.on_round(result, self.stats())
@@ -254,19 +262,5 @@ class AsyncEngine:
             await self._wake.wait()
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
-        """Await `work` in the worker thread; a cancellation takes effect when it is done, never amid it."""
-        self._blocks = self._count_blocks()
-        self._in_flight = True
-        future = asyncio.get_running_loop().run_in_executor(self._worker, work)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await asyncio.wait({future})
-            raise
-        finally:
-            self._in_flight = False
-            self._pool_unchecked = True
-
-    def _count_blocks(self) -> Blocks:
-        pool = self._runtime.pool
-        return Blocks(used=pool.num_used, cached=pool.num_cached, free=pool.num_free, total=pool.num_blocks)
+        self._blocks, self._pool_unchecked = Blocks.of(self._runtime.pool), True
+        return await self._worker.run(work)

@@ -4,8 +4,8 @@ import time
 from dataclasses import dataclass, field
 
 from core.provenance import FinishReason
-from core.sequence import Sequence
-from scheduler.events import CounterSnapshot, FinishedEvent, Timings
+from core.sequence import CommittedToken, Sequence
+from scheduler.events import CounterSnapshot, FinishedEvent, PromptEvent, Timings, TokensEvent
 from scheduler.stream import Channel
 
 AGE_SECONDS = 30.0  # waiting this long outweighs one step of priority
@@ -45,6 +45,18 @@ class Job:
     def decoding(self) -> bool:
         """Whether its next round is a verification round; otherwise it has prompt (or recomputed) tokens to feed."""
         return self.sequence.output_len > 0 and self.sequence.pending == 1
+
+    def publish(self, tokens: tuple[CommittedToken, ...], now: float) -> bool:
+        """Tell the consumer what a round delivered at monotonic time `now`; whether its first token was among it."""
+        first = self.first_token_at is None and bool(tokens)
+        prompt_done = first or (self.first_token_at is None and self.sequence.finished)
+        if prompt_done and self.sequence.request.prompt_logprobs is not None:
+            self.channel.put(PromptEvent(tuple(self.sequence.prompt_logprobs)))
+        if first:
+            self.first_token_at = now
+        if tokens:
+            self.channel.put(TokensEvent(tokens))
+        return first
 
     def finished_event(self, reason: FinishReason, message: str | None, now: float) -> FinishedEvent:
         """What is told of a job that ends at monotonic time `now`."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from core.models.block_pool import BlockPool
 from core.provenance import FinishReason
 from core.round import RoundResult
 
@@ -18,6 +19,10 @@ class Blocks:
     cached: int
     free: int
     total: int
+
+    @classmethod
+    def of(cls, pool: BlockPool) -> "Blocks":
+        return cls(used=pool.num_used, cached=pool.num_cached, free=pool.num_free, total=pool.num_blocks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,12 +47,12 @@ class _Server(uvicorn.Server):
 
 
 class ServerProcess:
-    """Serves on a bound port until stopped, or until it shows that the models cannot be loaded."""
+    """Serves on a bound port until stopped, or until it shows that the models cannot be loaded or run any more."""
 
     def __init__(self, settings: Settings, folders: Folders, began: float) -> None:
         self._settings, self._folders, self._began = settings, folders, began
         self._telemetry = Telemetry()
-        self._failure: Exception | None = None
+        self._failure: str | None = None
         application = create_app(serving_config(settings), self._load, self._telemetry)
         self._readiness: Readiness = application.state.readiness
         self._server = _Server(
@@ -74,8 +74,8 @@ class ServerProcess:
             self._readiness,
         )
 
-    def run(self, port: socket.socket) -> Exception | None:
-        """Serve until stopped; what loading failed with, if it did."""
+    def run(self, port: socket.socket) -> str | None:
+        """Serve until stopped; why it ended, if that was not asked for."""
         host, number = port.getsockname()[:2]
         self._url = f"http://{f'[{host}]' if ':' in host else host}:{number}/v1"
         log.info("listening on %s; loading the models", self._url)
@@ -90,7 +90,12 @@ class ServerProcess:
 
     async def _end_if_failed(self) -> None:
         """Called by uvicorn every second: a server that can never answer should not look alive."""
-        self._failure = self._readiness.error
+        if self._readiness.error is not None:
+            self._failure = f"the models could not be loaded: {self._readiness.error}"
+        elif self._readiness.engine_failure is not None:
+            error = self._readiness.engine_failure
+            first_line = str(error).partition("\n")[0] or type(error).__name__
+            self._failure = f"the engine gave up: {first_line}"
         if self._failure is not None:
             self._server.should_exit = True
 

@@ -1,7 +1,7 @@
 """Readiness: from the bound port to the first real forward, and to the end.
 
     loading -> warming up -> ready -> stopping
-          \\-> failed
+          \\-> failed                \\-> failed (the engine gave up)
 
 Requests get the model only when it is ready; before and after they get 503 with the reason and Retry-After.
 """
@@ -31,7 +31,8 @@ _REASONS = {
 
 
 class Readiness:
-    """status: where the life of the server stands. error: what loading raised, if it failed."""
+    """status: where the life of the server stands. error: what loading raised, if it failed. engine_failure: why the
+    engine gave up, if it did."""
 
     def __init__(self, config: ServingConfig, load: Loader) -> None:
         self._config = config
@@ -53,6 +54,10 @@ class Readiness:
         if self.status == "ready" and self._model is not None and not self._model.engine.accepting:
             return "The engine has stopped; the server's log says why."
         return _REASONS.get(self.status)
+
+    @property
+    def engine_failure(self) -> Exception | None:
+        return None if self._model is None else self._model.engine.failure
 
     def stats(self) -> EngineStats | None:
         return None if self._model is None else self._model.engine.stats()

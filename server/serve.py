@@ -17,7 +17,8 @@ class ServeError(Exception):
 
 
 def run(settings: Settings) -> None:
-    """Serve until stopped. ServeError if the port, the devices, the weights or the models cannot be had."""
+    """Serve until stopped. ServeError if the port, the devices, the weights or the models cannot be had, or the engine
+    cannot go on."""
     began = time.monotonic()
     with _bind(settings.server.host, settings.server.port) as port:
         if wrong := preflight(settings):
@@ -30,7 +31,7 @@ def run(settings: Settings) -> None:
 
         failure = ServerProcess(settings, folders, began).run(port)
     if failure is not None:
-        raise ServeError(f"the models could not be loaded: {failure}") from failure
+        raise ServeError(failure)
 
 
 def _bind(host: str, number: int) -> socket.socket:

@@ -4,10 +4,14 @@ import asyncio
 import logging
 
 import pytest
+import torch
 
+from core.device_errors import is_device_lost, is_out_of_memory
 from core.provenance import FinishReason
 from core.runtime import Runtime
+from scheduler.admission import EngineStopped
 from scheduler.engine import ERROR_MESSAGE
+from scheduler.failures import FATAL_ROUNDS
 from tests.scheduler.floor import limits
 from tests.scheduler.serving import Recorder, answers, ask, assert_clean, collect, runtime, serving, settled
 
@@ -99,3 +103,70 @@ async def test_an_inconsistent_pool_is_reported_when_idle(
         await asyncio.sleep(0.1)
         assert any("inconsistent" in record.getMessage() for record in caplog.records)
         assert (await collect(engine.submit(ask("b"))))[1].reason is FinishReason.LENGTH
+
+
+def fail_always(on: Runtime, error: Exception) -> None:
+    def failing(layout: object) -> object:
+        raise error
+
+    on.target.forward = failing  # type: ignore[assignment, method-assign]
+
+
+@pytest.mark.parametrize("error", [MemoryError("again"), torch.OutOfMemoryError("CUDA out of memory.")])
+async def test_an_engine_whose_every_round_fails_gives_up(error: Exception) -> None:
+    on = runtime()
+    fail_always(on, error)
+    async with serving(on, limits(max_running=1)) as engine:
+        results = await answers(engine, [ask(str(n)) for n in range(FATAL_ROUNDS + 3)])
+        assert {last.reason for _, last in results} == {FinishReason.ERROR}
+        assert engine.stats().failed_rounds == FATAL_ROUNDS
+        assert engine.failure is error
+        with pytest.raises(EngineStopped):
+            engine.submit(ask("late"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.AcceleratorError("CUDA error: an illegal memory access was encountered", 700),
+        RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling cublasGemmEx"),
+    ],
+)
+async def test_a_lost_device_is_the_end_at_once(error: Exception) -> None:
+    on = runtime()
+    fail_always(on, error)
+    async with serving(on) as engine:
+        _, last = await collect(engine.submit(ask("a")))
+        assert (last.reason, last.message) == (FinishReason.ERROR, ERROR_MESSAGE)
+        assert engine.failure is error
+        assert not engine.accepting
+
+
+async def test_failures_that_pass_are_forgotten() -> None:
+    on = runtime()
+    async with serving(on) as engine:
+        for n in range(2 * FATAL_ROUNDS):
+            forward = on.target.forward
+            fail_always(on, torch.AcceleratorError("CUDA error: out of memory", 2))
+            assert (await collect(engine.submit(ask(f"bad {n}"))))[1].reason is FinishReason.ERROR
+            on.target.forward = forward  # type: ignore[method-assign]
+            assert (await collect(engine.submit(ask(f"good {n}"))))[1].reason is FinishReason.LENGTH
+        assert engine.failure is None
+
+
+def test_what_an_exception_says_of_the_device() -> None:
+    def raised_from(cause: Exception) -> Exception:
+        wrapped = ValueError("a round failed")
+        wrapped.__cause__ = cause
+        return wrapped
+
+    lost = torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+    assert is_device_lost(lost)
+    assert is_device_lost(raised_from(lost))
+    assert is_out_of_memory(full)
+    assert is_out_of_memory(raised_from(full))
+    assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"))
+    for error in (full, raised_from(full), RuntimeError("shapes differ"), MemoryError()):
+        assert not is_device_lost(error)
+    assert not is_out_of_memory(lost)

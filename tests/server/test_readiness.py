@@ -1,9 +1,21 @@
 """The port answers before the model does."""
 
 import asyncio
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import httpx
+import pytest
+import torch
+
+from scheduler.engine import AsyncEngine
 from server.app import create_app
+from server.model_folders import Folders
+from server.process import ServerProcess
 from server.serving_config import Served
+from server.settings_loading import load_settings
 from server.telemetry import Telemetry
 from tests.server.serving import MODEL, chat_body, client_of, error_of, running, serve_config, served
 
@@ -93,3 +105,41 @@ async def test_the_api_describes_itself() -> None:
         assert {"messages", "verifier", "num_draft_tokens", "top_logprobs"} <= set(fields)
         assert set(operation["responses"]) >= {"200", "400", "401", "404", "413", "429", "503"}
         assert "422" not in operation["responses"]
+
+
+def lose_the_device(engine: AsyncEngine) -> None:
+    def failing(layout: object) -> object:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nand much more")
+
+    engine._runtime.target.forward = failing  # type: ignore[assignment, method-assign]
+
+
+async def test_a_server_whose_device_is_lost_does_not_look_healthy() -> None:
+    async with running() as (app, client):
+        assert (await client.get("/health")).status_code == 200
+        lose_the_device(app.state.readiness._model.engine)
+        error_of(await client.post(CHAT, json=chat_body()), 500)
+        health = await client.get("/health")
+        assert health.status_code == 503
+        assert "stopped" in health.json()["reason"]
+        error_of(await client.post(CHAT, json=chat_body()), 503)
+
+
+def test_a_process_whose_device_is_lost_ends_and_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    built = asyncio.run(served())
+    monkeypatch.setattr("server.process.assemble", lambda *_: built)
+    file = tmp_path / "config.yaml"
+    file.write_text("{}")
+    settings = load_settings(file, {"models": {"target": {"source": str(tmp_path), "device": "cpu"}}})
+    process = ServerProcess(settings, Folders(tmp_path, None), began=0.0)
+    with socket.create_server(("127.0.0.1", 0)) as port, ThreadPoolExecutor() as threads:
+        url = f"http://127.0.0.1:{port.getsockname()[1]}"
+        running_until = threads.submit(process.run, port)
+        with httpx.Client(timeout=30) as client:
+            while client.get(f"{url}/health").status_code != 200:
+                time.sleep(0.05)
+            lose_the_device(built.engine)
+            assert client.post(url + CHAT, json={**chat_body(), "model": settings.model_name}).status_code == 500
+        assert running_until.result(timeout=30) == (
+            "the engine gave up: CUDA error: an illegal memory access was encountered"
+        )
