@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from core.device_copy import to_device
-from core.filters import block_maxima, leaders, log_mass, prunes
+from core.filters import block_maxima, leaders, log_mass, prunes, ranked_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,7 @@ def pack_logprobs(rows: Tensor, drafts: Items[int], choices: Tensor, num_top: in
 def _top(rows: Tensor, num_top: int) -> tuple[Tensor, Tensor]:
     """Ids and logits of each row's likeliest tokens, ranked, both [n, num_top]."""
     if not prunes(rows):
-        values, ids = rows.sort(dim=-1, descending=True, stable=True)
-        return ids[:, :num_top], values[:, :num_top]
+        return ranked_rows(rows, num_top)
     found = [leaders(row, maxima, num_top) for row, maxima in zip(rows, block_maxima(rows), strict=True)]
     return torch.stack([ids[:num_top] for ids, _ in found]), torch.stack([values[:num_top] for _, values in found])
 

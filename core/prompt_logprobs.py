@@ -16,7 +16,7 @@ from core.device_copy import to_device
 from core.logprobs import pack_logprobs, unpack_logprobs
 from core.sequence import Sequence, TokenLogprobs
 
-_ROWS_AT_ONCE = 64  # where whole rows are sorted, the scratch space is three times theirs
+_ROWS_AT_ONCE = 64  # ranking takes a few times the rows' own memory
 
 
 def rows_to_score(sequence: Sequence, num_tokens: int) -> range:
@@ -26,10 +26,11 @@ def rows_to_score(sequence: Sequence, num_tokens: int) -> range:
 
 
 def score_prompt(sequence: Sequence, rows: Tensor, positions: range) -> None:
-    """Keep what rows, raw logits float32 [len(positions), V], tell of the prompt's tokens behind them."""
+    """Keep what rows, raw logits float32 [len(positions), V], tell of the prompt's tokens behind them; all of it in
+    one copy to the host."""
     num_top = sequence.request.prompt_logprobs or 0
     following = to_device(sequence.tokens[positions.start + 1 : positions.stop + 1], torch.int64, rows.device)
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        few = slice(start, start + _ROWS_AT_ONCE)
-        table = pack_logprobs(rows[few], [], following[few], num_top).tolist()
-        sequence.prompt_logprobs += [TokenLogprobs(row.choice, row.top) for row in unpack_logprobs(table)]
+    pieces = [slice(start, start + _ROWS_AT_ONCE) for start in range(0, len(rows), _ROWS_AT_ONCE)]
+    tables = [pack_logprobs(rows[few], [], following[few], num_top) for few in pieces]
+    for row in unpack_logprobs(torch.cat(tables).tolist()):
+        sequence.prompt_logprobs.append(TokenLogprobs(row.choice, row.top))

@@ -19,7 +19,7 @@ from time import perf_counter
 
 from core.device_clock import DeviceInterval
 from core.drafters.base import DraftJob
-from core.drafters.model import draft_with_model, drafts_with_model, feed_known
+from core.drafters.model import draft_with_model, drafts_with_model, feed_known, model_draft_limit
 from core.drafters.prompt_lookup import draft_by_lookup, index_text
 from core.evidence import Evidence, RowLogprobs, VerifyBlock, gather_evidence
 from core.layout import RaggedLayout, Segment
@@ -165,7 +165,8 @@ def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> list[DraftJo
             continue
         if drafter == "prompt_lookup":
             by_lookup.append(job)
-        elif drafts_with_model(sequence, runtime.draft_vocab):
+        elif drafts_with_model(sequence, runtime.draft_reach):
+            job.limit = model_draft_limit(sequence, job.limit, runtime.draft_reach)
             with_model.append((job, runtime.guess_tokens if drafter == "multilevel" else 0))
     if runtime.draft is not None:
         vocab = runtime.target.vocab_size

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from core.correction_memory import CorrectionMemory
 from core.cost_table import CostTable
 from core.drafters.base import DRAFTERS
+from core.drafters.model import DraftReach
 from core.models.kv_cache import BlockPool
 from core.models.runner import ModelRunner
 
@@ -32,6 +33,7 @@ class Runtime:
         return DRAFTERS if self.draft is not None else ("prompt_lookup",)
 
     @property
-    def draft_vocab(self) -> int:
-        """Ids that the draft's embedding has; 0 without a draft model."""
-        return 0 if self.draft is None else self.draft.vocab_size
+    def draft_reach(self) -> DraftReach:
+        if self.draft is None:
+            return DraftReach()
+        return DraftReach(self.draft.vocab_size, self.draft.loaded.max_context)

@@ -20,6 +20,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from core.drafters.model import DraftReach
 from core.models.kv_cache import BlockPool
 from core.round import CatchUp, RoundItem, RoundPlan
 from core.sequence import SequenceState
@@ -57,11 +58,11 @@ class Batcher:
     """Owns the set of running jobs; the waiting room is shared with the engine, which queues newcomers there."""
 
     def __init__(
-        self, pool: BlockPool, limits: SchedulerLimits, waiting: WaitingRoom, totals: Totals, draft_vocab: int = 0
+        self, pool: BlockPool, limits: SchedulerLimits, waiting: WaitingRoom, totals: Totals, reach: DraftReach
     ) -> None:
-        """draft_vocab: ids that the draft model's embedding has; 0 without a draft model."""
+        """reach: of the draft model."""
         self.pool = pool
-        self.draft_vocab = draft_vocab
+        self.reach = reach
         self.limits = limits
         self.waiting = waiting
         self.max_context = min(limits.max_context, pool.num_blocks * pool.block_size)
@@ -88,7 +89,7 @@ class Batcher:
         self, jobs: Iterable[Job], preempted: list[Job], admit: bool
     ) -> tuple[list[Share], dict[Job, CatchUp]]:
         """Shares and catch-ups of these running jobs, and of newcomers; adds to `preempted`."""
-        feed = DraftFeed(self.pool, self.limits.prefill_chunk, self.draft_vocab)
+        feed = DraftFeed(self.pool, self.limits.prefill_chunk, self.reach)
         feed.consider_all(jobs)
         shares = self._give_blocks(self._share_rows(jobs), preempted)
         if admit:

@@ -19,7 +19,7 @@ of its answer. Nobody waits for a first token: it needs no drafts.
 
 from collections.abc import Collection, Iterable
 
-from core.drafters.model import drafts_with_model
+from core.drafters.model import DraftReach, drafts_with_model
 from core.models.kv_cache import BlockPool
 from core.round import CatchUp
 from scheduler.job import Job
@@ -29,11 +29,11 @@ from scheduler.sharing import Share
 class DraftFeed:
     """One round's decisions: `consider` sets `Job.drafts_wait`, `catch_ups` gives the plan's orders."""
 
-    def __init__(self, pool: BlockPool, budget: int, draft_vocab: int) -> None:
-        """budget: tokens to feed, over all sequences. draft_vocab: see `drafts_with_model`."""
+    def __init__(self, pool: BlockPool, budget: int, reach: DraftReach) -> None:
+        """budget: tokens to feed, over all sequences."""
         self._pool = pool
         self._left = budget
-        self._draft_vocab = draft_vocab
+        self._reach = reach
         self._upto: dict[Job, int] = {}  # the first so many tokens of a sequence are within the budget
         self._written: set[int] = set()  # blocks that somebody feeds in this round
 
@@ -46,7 +46,7 @@ class DraftFeed:
         self._upto.pop(job, None)  # of before it was preempted, in this very plan
         started = job.sequence.output_len > 0
         job.drafts_wait = started and self._lags(job) and not self._allow(job)
-        if started and not job.drafts_wait and drafts_with_model(job.sequence, self._draft_vocab):
+        if started and not job.drafts_wait and drafts_with_model(job.sequence, self._reach):
             # A newcomer of this very plan may come to share them.
             self._written.update(self._unfed(job))
 
@@ -72,7 +72,7 @@ class DraftFeed:
     def _lags(self, job: Job) -> bool:
         """Whether the draft lacks more than a round leaves behind, or KV that others lack in the same blocks."""
         sequence = job.sequence
-        if not drafts_with_model(sequence, self._draft_vocab):
+        if not drafts_with_model(sequence, self._reach):
             return False
         self._pool.refresh_draft_watermark(sequence)
         if len(sequence.tokens) - sequence.draft_tokens > 1 + sequence.request.num_draft_tokens:

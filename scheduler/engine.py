@@ -56,7 +56,7 @@ class AsyncEngine:
         self._observer = GuardedObserver(observer)
         self._totals = Totals()
         self._waiting = WaitingRoom()
-        self._batcher = Batcher(runtime.pool, limits, self._waiting, self._totals, runtime.draft_vocab)
+        self._batcher = Batcher(runtime.pool, limits, self._waiting, self._totals, runtime.draft_reach)
         self._jobs: dict[str, Job] = {}
         self._aborted: set[Job] = set()  # running ones to be ended after the current round
         self._arrivals = itertools.count()

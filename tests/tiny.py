@@ -177,7 +177,7 @@ class Driver:
             item = RoundItem(s, num_tokens, s.request.num_draft_tokens if drafting else 0)
             assert self.runtime.pool.grow(s, s.target_tokens + num_tokens + item.num_drafts)
             items.append(item)
-            if num_tokens < s.pending and drafts_with_model(s, self.runtime.draft_vocab):
+            if num_tokens < s.pending and drafts_with_model(s, self.runtime.draft_reach):
                 catch_up.append(CatchUp(s, s.target_tokens + num_tokens))
         result = run_round(RoundPlan(tuple(items), tuple(catch_up)), self.runtime)
         for item in result.items:

@@ -13,6 +13,9 @@ At temperature 0 a choice is the argmax; above it the draft runs the race of ALG
 target's own processors and noise, so that it agrees with the target as often as it can.
 """
 
+import sys
+from dataclasses import dataclass
+
 import torch
 
 from core.drafters.base import MODEL_DRAFTERS, DraftJob, legal_part
@@ -25,17 +28,36 @@ from core.sampling import RowGroup, choose
 from core.sequence import Sequence
 
 
-def drafts_with_model(sequence: Sequence, draft_vocab: int) -> bool:
+@dataclass(frozen=True, slots=True)
+class DraftReach:
+    """What can be fed to the draft model. vocab: width of its embedding, in ids; 0 without a draft model. context:
+    positions it was made for."""
+
+    vocab: int = 0
+    context: int = sys.maxsize
+
+
+def drafts_with_model(sequence: Sequence, reach: DraftReach) -> bool:
     """Whether the draft model drafts for the sequence.
 
-    draft_vocab: width of the draft's embedding, in ids; 0 without a draft model. Models with the same
-    tokens may be padded to different widths (152,064 and 151,936 in Qwen2.5). A text that holds an id
-    the draft has no row for cannot be fed to it, and from there on is decoded without drafts: a fact
-    about the sequence's own history, so that a loose answer still depends on nothing else. The first
-    token is never drafted, so an answer of no more than that is not worth feeding the prompt.
+    Models with the same tokens may be padded to different widths (152,064 and 151,936 in Qwen2.5), and a
+    draft may have a shorter context. A text that holds an id the draft has no row for, or is longer than
+    its context, cannot be fed to it, and from there on is decoded without drafts: a fact about the
+    sequence's own history, so that a loose answer still depends on nothing else. The first token is never
+    drafted, so an answer of no more than that is not worth feeding the prompt.
     """
     request = sequence.request
-    return request.drafter in MODEL_DRAFTERS and request.max_tokens > 1 and sequence.highest_token < draft_vocab
+    return (
+        request.drafter in MODEL_DRAFTERS
+        and request.max_tokens > 1
+        and sequence.highest_token < reach.vocab
+        and len(sequence.tokens) <= reach.context
+    )
+
+
+def model_draft_limit(sequence: Sequence, num_drafts: int, reach: DraftReach) -> int:
+    """How many of num_drafts drafts the draft model can make: all but the last are fed to it, within its context."""
+    return min(num_drafts, reach.context + 1 - len(sequence.tokens))
 
 
 def draft_with_model(

@@ -1,6 +1,7 @@
 """Target and draft on other devices than the CPU, simulated: the same tokens, no mixed tensors, one wait a round."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from core.models.kv_cache import BlockPool
 from core.models.runner import ModelRunner
 from core.noise import NoiseCache
 from core.penalties import edit_logits
+from core.prompt_logprobs import score_prompt
 from core.provenance import Provenance
 from core.runtime import Runtime
 from core.sampling import RowGroup, choose
@@ -222,3 +224,16 @@ def test_what_penalties_look_at_reaches_a_device_once_for_all_steps_of_a_round()
             assert torch.equal(remote.local, plain)
         assert len(device.copies) == 2 + 3  # prompt, output; the drafts of three groups that have some
         assert device.waits == []
+
+
+def test_a_long_prompts_log_probabilities_come_in_one_copy() -> None:
+    request = replace(make_request(range(150)), prompt_logprobs=2)
+    rows = torch.randn(149, 200, generator=torch.Generator().manual_seed(1))
+    there, here = Sequence(request), Sequence(request)
+    with SimulatedDevice() as device:
+        score_prompt(there, Remote(rows.clone()), range(149))
+    assert device.waits == ["tolist"]
+    score_prompt(here, rows, range(149))
+    for got, want in zip(there.prompt_logprobs, here.prompt_logprobs, strict=True):
+        assert got.logprob == pytest.approx(want.logprob, abs=1e-5)
+        assert [token for token, _ in got.top] == [token for token, _ in want.top]

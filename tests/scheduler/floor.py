@@ -7,6 +7,7 @@ length of its history, as with a real model and a fixed seed. So whatever depend
 import hashlib
 from dataclasses import dataclass, field
 
+from core.drafters.model import DraftReach
 from core.models.kv_cache import BlockPool
 from core.provenance import Provenance
 from core.round import RoundItem
@@ -64,7 +65,7 @@ class Floor:
     num_blocks: int = 1000
     block_size: int = 4
     limits: SchedulerLimits = field(default_factory=limits)
-    draft_vocab: int = 0
+    reach: DraftReach = field(default_factory=DraftReach)
     boundaries: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # name -> (output length, drafts)
     committed: dict[str, list[CommittedToken]] = field(default_factory=dict)  # name -> what its last round delivered
 
@@ -72,7 +73,7 @@ class Floor:
         self.pool = BlockPool(self.num_blocks, self.block_size)
         self.waiting = WaitingRoom()
         self.totals = Totals()
-        self.batcher = Batcher(self.pool, self.limits, self.waiting, self.totals, self.draft_vocab)
+        self.batcher = Batcher(self.pool, self.limits, self.waiting, self.totals, self.reach)
         self.jobs: dict[str, Job] = {}
         self.finished: list[str] = []
 

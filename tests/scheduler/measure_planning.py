@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from core.drafters.model import DraftReach
 from core.round import ItemResult, RoundPlan, RoundResult
 from scheduler.engine import AsyncEngine
 from scheduler.job import Job
@@ -86,7 +87,7 @@ async def measure_engine(running: int) -> None:
         pool=floor.pool,
         target=SimpleNamespace(vocab_size=1000),
         available_drafters=lambda: ("prompt_lookup",),
-        draft_vocab=0,
+        draft_reach=DraftReach(),
     )
     marks: list[float] = []
     sizes: list[int] = []

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from core.drafters.model import DraftReach
 from core.sequence import GenerationRequest, SequenceState
 from tests.scheduler.floor import Floor, limits, request
 
@@ -253,7 +254,7 @@ def test_any_load_finishes_within_budgets_and_never_moves_a_loose_block(
 ) -> None:
     """Floor.check holds in every round; each loose sequence's blocks end where they end when it is alone."""
     bounds = {"max_running": max_running, "prefill_chunk": prefill_chunk, "round_tokens": round_tokens}
-    floor = Floor(num_blocks=num_blocks, limits=limits(**bounds, max_context=68), draft_vocab=1000)
+    floor = Floor(num_blocks=num_blocks, limits=limits(**bounds, max_context=68), reach=DraftReach(1000))
     coming: list[tuple[int, GenerationRequest]] = []
     for n, ((verifier, drafts), prompt, max_tokens, priority, delay, drafter, text) in enumerate(asked):
         coming.append((delay, request(f"{n}", verifier, drafts, prompt, max_tokens, priority, drafter, text)))
@@ -266,7 +267,7 @@ def test_any_load_finishes_within_budgets_and_never_moves_a_loose_block(
     floor.run()
     for _, entry in coming:
         if entry.verifier.type == "fly":
-            alone = Floor(limits=limits(max_context=68), draft_vocab=1000)
+            alone = Floor(limits=limits(max_context=68), reach=DraftReach(1000))
             alone.add(entry)
             alone.run()
             assert floor.boundaries.get(entry.request_id) == alone.boundaries.get(entry.request_id)

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
+from core.drafters.model import DraftReach
 from core.layout import RaggedLayout
 from core.models.kv_cache import BlockPool
 from core.provenance import FinishReason, Provenance
@@ -144,7 +145,7 @@ async def test_a_failing_catch_up_ends_those_it_was_for() -> None:
 
 
 def test_a_long_prompt_is_fed_to_the_draft_with_its_chunks() -> None:
-    floor = Floor(draft_vocab=1000, limits=limits(prefill_chunk=32))
+    floor = Floor(reach=DraftReach(1000), limits=limits(prefill_chunk=32))
     floor.add(request("a", "fly", 4, prompt=100, drafter="model"))
     fed = []
     while not floor.jobs["a"].sequence.output_len:
@@ -169,7 +170,7 @@ def test_a_lag_of_a_round_is_free_and_a_longer_one_is_charged_by_rank() -> None:
     pool = BlockPool(100, 4)
     lags = {"all of it": 11, "a piece": 40, "nothing left": 7, "free": 5}
     jobs = [decoding(pool, name, lag, arrival) for arrival, (name, lag) in enumerate(lags.items())]
-    feed = DraftFeed(pool, budget=32, draft_vocab=1 << 32)
+    feed = DraftFeed(pool, budget=32, reach=DraftReach(1 << 32))
     feed.consider_all(reversed(jobs))
     assert {job.request_id: job.drafts_wait for job in jobs} == {
         "all of it": False,
@@ -187,7 +188,7 @@ def test_even_a_short_lag_in_shared_blocks_is_fed_by_one_only() -> None:
     pool = BlockPool(100, 4)
     jobs = [decoding(pool, name, 5, arrival, text="same") for arrival, name in enumerate("ab")]
     assert jobs[0].sequence.blocks[:12] == jobs[1].sequence.blocks[:12]
-    feed = DraftFeed(pool, budget=32, draft_vocab=1 << 32)
+    feed = DraftFeed(pool, budget=32, reach=DraftReach(1 << 32))
     feed.consider_all(jobs)
     assert [job.drafts_wait for job in jobs] == [False, True]
 
@@ -195,7 +196,7 @@ def test_even_a_short_lag_in_shared_blocks_is_fed_by_one_only() -> None:
 def test_an_id_that_the_draft_lacks_ends_the_catching_up() -> None:
     pool = BlockPool(100, 4)
     lagging = decoding(pool, "a", 40, 0)
-    feed = DraftFeed(pool, budget=32, draft_vocab=lagging.sequence.highest_token)
+    feed = DraftFeed(pool, budget=32, reach=DraftReach(lagging.sequence.highest_token))
     feed.consider(lagging)
     assert not lagging.drafts_wait
     assert feed.catch_ups([lagging], []) == {}
