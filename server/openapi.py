@@ -60,9 +60,14 @@ def answers(
     if model is not None:
         responses[200] = {"model": model, "description": "The answer."}
     if streamed is not None:
-        # OpenAPI 3.1 has no word for a stream's events, so the schema is of one event's data.
-        schema = _inlined(streamed.model_json_schema())
-        responses.setdefault(200, {})["content"] = {"text/event-stream": {"schema": schema}}
+        # OpenAPI 3.1 has no word for a stream's items, so the schema is of one event.
+        data = {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": _inlined(streamed.model_json_schema()),
+        }
+        event = {"type": "object", "properties": {"data": data}, "required": ["data"]}
+        responses.setdefault(200, {})["content"] = {"text/event-stream": {"schema": event}}
         responses[200]["description"] = f"The answer; with `stream`, server-sent events whose data is JSON{ending}."
     return responses
 
@@ -70,7 +75,7 @@ def answers(
 def takes(body: type[BaseModel], config: ServingConfig) -> dict[str, Any]:
     """FastAPI's `openapi_extra`: the JSON body, with the numbers and names that this server's configuration sets."""
     schema = _inlined(body.model_json_schema())
-    for place in (schema, schema["properties"].get("parameters", {})):  # where TGI has them
+    for place in (schema, *_branches(schema["properties"].get("parameters", {}))):  # where TGI has them
         _limit(place.get("properties", {}), config)
         _name(place.get("properties", {}), config)
     content = {"application/json": {"schema": schema}}

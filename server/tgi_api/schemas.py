@@ -99,8 +99,14 @@ class GenerateParameters(_Body):
         return bool(self.do_sample) or filters or self.temperature not in (None, 1.0)
 
 
+def _nullable(properties: dict[str, Any], name: str) -> None:
+    properties[name] = {"anyOf": [properties[name], {"type": "null"}]}
+
+
 class GenerateBody(_Body):
     """POST /generate, /generate_stream and /."""
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: _nullable(schema["properties"], "parameters"))
 
     inputs: str = Field(min_length=1)
     parameters: GenerateParameters = GenerateParameters()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.verifiers.registry import VERIFIERS
 from server.app import create_app
 from server.openai_api.responses_schemas import ResponsesBody
 from server.openai_api.schemas import ChatBody, CompletionBody
@@ -58,7 +59,9 @@ def properties_at(path: str) -> dict[str, Any]:
     """A body's properties; TGI's parameters stand among them."""
     content = document()["paths"][path]["post"]["requestBody"]["content"]
     properties: dict[str, Any] = content["application/json"]["schema"]["properties"]
-    return properties | properties.get("parameters", {}).get("properties", {})
+    for branch in properties.get("parameters", {}).get("anyOf", ()):
+        properties = properties | branch.get("properties", {})
+    return properties
 
 
 def documented() -> set[tuple[str, str]]:
@@ -131,6 +134,30 @@ def test_the_numbers_of_a_row_are_the_schemas(name: str) -> None:
 def test_defaults_are_the_real_ones(parameter: str, default: object) -> None:
     [row] = [row for name in TABLES for row in table(name) if parameter in names_in(row[0])]
     assert row[2] == str(default)
+
+
+def test_every_parameter_of_every_verifier_is_told_with_its_default_and_range() -> None:
+    told = {
+        (name, parameter): row
+        for row in table("verifiers")
+        for name in places_of(row)
+        for parameter in names_in(row[0])
+    }
+    real = {
+        (name, parameter): schema
+        for name, verifier in VERIFIERS.items()
+        for parameter, schema in verifier.params.model_json_schema()["properties"].items()
+        if parameter != "type"
+    }
+    assert set(told) == set(real)
+    for key, schema in real.items():
+        default, allowed = told[key][2].strip("`"), told[key][3]
+        assert default == str(schema["default"])
+        if "enum" in schema:
+            assert names_in(allowed) == schema["enum"]
+        else:
+            assert ("exclusiveMinimum" in schema) == ("above" in allowed)
+            assert {int(number) for number in NUMBER.findall(allowed)} == bounds_in(schema)
 
 
 def test_limits_are_the_real_ones_in_their_order() -> None:
