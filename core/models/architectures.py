@@ -15,14 +15,16 @@ from typing import Any
 class Architecture:
     """module: its package in transformers.models. models: whose checkpoints name it, for people.
 
-    window: layers may see a sliding window. experts: has layers with a mixture of experts. notes: what it
-    does beside a plain decoder, for people.
+    window: layers may see a sliding window. experts: has layers with a mixture of experts. wide: known to
+    have activations beyond fp16's largest number, 65,504. notes: what it does beside a plain decoder, for
+    people.
     """
 
     module: str
     models: str
     window: bool = False
     experts: bool = False
+    wide: bool = False
     notes: str = ""
 
 
@@ -50,9 +52,11 @@ SUPPORTED: dict[str, Architecture] = {
     "FlexOlmoForCausalLM": Architecture("flex_olmo", "FlexOlmo", experts=True, notes="query and key norms"),
     "GPT2LMHeadModel": Architecture("gpt2", "GPT-2", notes="learned positions"),
     "GPTNeoXForCausalLM": Architecture("gpt_neox", "Pythia, GPT-NeoX", notes="partial rotary; parallel blocks"),
-    "Gemma2ForCausalLM": Architecture("gemma2", "Gemma 2", window=True, notes="soft caps on scores and logits"),
+    "Gemma2ForCausalLM": Architecture(
+        "gemma2", "Gemma 2", window=True, wide=True, notes="soft caps on scores and logits"
+    ),
     "Gemma3ForCausalLM": Architecture(
-        "gemma3", "Gemma 3 270M and 1B", window=True, notes="rotary by layer type; query and key norms"
+        "gemma3", "Gemma 3 270M and 1B", window=True, wide=True, notes="rotary by layer type; query and key norms"
     ),
     "GemmaForCausalLM": Architecture("gemma", "Gemma"),
     "Glm4ForCausalLM": Architecture("glm4", "GLM 4 0414", notes="partial rotary"),
@@ -106,7 +110,7 @@ SUPPORTED: dict[str, Architecture] = {
     "SolarOpenForCausalLM": Architecture("solar_open", "Solar Open", experts=True),
     "Starcoder2ForCausalLM": Architecture("starcoder2", "StarCoder 2", window=True),
     "VaultGemmaForCausalLM": Architecture(
-        "vaultgemma", "VaultGemma", window=True, notes="soft caps on scores and logits"
+        "vaultgemma", "VaultGemma", window=True, wide=True, notes="soft caps on scores and logits"
     ),
 }
 

@@ -96,7 +96,11 @@ def choose_backend(device: torch.device, dtype: torch.dtype, wanted: str = "auto
     if obstacle is None:
         return "flash_attn"
     if device.type == "cuda":
-        log.info("attention by torch's own kernels: flash_attn %s", obstacle)
+        log.warning(
+            "attention segment by segment through torch's own kernels, many times slower with many sequences than "
+            "flash-attn, which %s",
+            obstacle,
+        )
     return "sdpa"
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from core.device_copy import to_device
 from core.layout import RaggedLayout
+from core.models.flash_version import FLASH_VERSIONS, flash_version
 
 BLOCK_MULTIPLE = 256  # of the kernel's pages
 _MAX_HEAD_DIM = 256
@@ -100,6 +101,8 @@ def flash_obstacle(device: torch.device, dtype: torch.dtype, head_dim: int | Non
     capability = torch.cuda.get_device_capability(device)
     if capability < _CAPABILITY:
         return f"needs a device of compute capability 8.0 or higher, not {capability[0]}.{capability[1]}"
+    if flash_version() is None:
+        return f"needs the flash-attn package, {FLASH_VERSIONS}"
     try:
         _installed()
     except Exception as error:  # a build for another torch or CUDA fails with whatever its loader says

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 
+from core.models.architectures import SUPPORTED
 from core.models.checkpoint import Checkpoint, fingerprint
 from core.models.errors import InvalidModelFile, UnsupportedModel
 from core.models.filling import fill, is_packed
@@ -78,6 +79,8 @@ def load_model(
     """
     config, where = read_config(folder), torch.device(device)
     weights, dtype = resolve_weights(weights, where)
+    if dtype == torch.float16 and SUPPORTED[config.architectures[0]].wide:
+        logger.warning("%s is known to overflow in fp16, where answers turn to nonsense: use bfloat16", name or folder)
     degree = 1
     if tp_plan is not None:
         degree = processes()

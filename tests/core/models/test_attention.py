@@ -4,6 +4,7 @@ import ast
 import inspect
 import os
 from functools import partial
+from importlib.metadata import PackageNotFoundError
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -171,6 +172,23 @@ def test_flash_says_what_it_lacks() -> None:
     assert flash_obstacle(CUDA, torch.float32, None) == "needs bfloat16 or fp16 weights, not float32"
     wide = flash_obstacle(CUDA, torch.float16, 512)
     assert wide == "needs head dimensions that are multiples of 8 up to 256, not 512"
+
+
+@pytest.mark.parametrize(("installed", "fits"), [(None, False), ("2.4.2", False), ("4.0.0", False), ("2.8.3", True)])
+def test_flash_needs_a_release_whose_calls_are_known(
+    installed: str | None, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if name != "flash-attn" or installed is None:
+            raise PackageNotFoundError(name)
+        return installed
+
+    monkeypatch.setattr("core.models.flash_version.version", version)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr("core.models.attention_flash._installed", lambda: flash_attn_varlen_func)
+    obstacle = flash_obstacle(CUDA, torch.float16, 64)
+    assert obstacle == (None if fits else "needs the flash-attn package, >=2.8,<3")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")

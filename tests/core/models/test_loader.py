@@ -185,3 +185,13 @@ def test_a_scaled_rotary_embedding_lengthens_the_context(tmp_path: Path) -> None
     assert load_model(tmp_path, "float32").max_context == 128
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 1e30}))
     assert load_model(tmp_path, "float32").max_context == 256
+
+
+@pytest.mark.parametrize(("family", "warned"), [("gemma2", True), ("llama", False)])
+def test_fp16_where_activations_leave_its_range_brings_a_warning(
+    family: str, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "resolve_weights", lambda weights, device: (weights, torch.float16))
+    save_model(tmp_path, family)
+    load_model(tmp_path, "float32", name="mine")
+    assert ("mine is known to overflow in fp16" in caplog.text) == warned
