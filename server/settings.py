@@ -42,8 +42,8 @@ def _or_auto(value: Any, number: ValidatorFunctionWrapHandler) -> Any:
 
 class KvCacheSettings(Section):
     """tokens: positions held for all sequences together, rounded up to whole blocks; on a CPU, memory is taken as
-    it fills. `auto` (None here): on a CPU 32768, on CUDA what fits beside the weights into
-    gpu_memory_utilization of a device's memory; the rest of it is for the forwards.
+    it fills. `auto` (None here): on a CPU 32768, on CUDA what fits beside the weights and the heaviest round, which is
+    measured, into gpu_memory_utilization of a device's memory.
     """
 
     tokens: Annotated[int | None, Field(ge=256), WrapValidator(_or_auto)] = None
