@@ -25,7 +25,7 @@ def is_device_lost(error: BaseException) -> bool:
 
 def free_device_memory() -> None:
     """Give back what the allocator keeps for later, in pieces that may not fit what is asked for."""
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
 
 

@@ -17,14 +17,13 @@ registered: swapping would move an answer by ulps because of a neighbour.
 Draft KV lags behind; a registered block remembers how many of its leading positions have it.
 """
 
-import hashlib
-from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 
 import numpy as np
 
+from core.models.block_hashes import chained_hashes
 from core.sequence import Sequence
 
 
@@ -76,7 +75,7 @@ class BlockPool:
             raise ValueError("the sequence holds blocks already")
         owed = sequence.prompt_rows_owed
         longest = (owed.start if owed else len(sequence.tokens) - 1) // self.block_size
-        for block_hash in islice(self._chain(sequence.tokens, b"", 0), longest):
+        for block_hash in islice(chained_hashes(sequence.tokens, self.block_size), longest):
             block = self._block_of.get(block_hash)
             if block is None:
                 break
@@ -135,7 +134,8 @@ class BlockPool:
         sequence.target_tokens = target_tokens
         sequence.draft_tokens = draft_tokens
         parent = hashes[-1] if hashes else b""
-        hashes.extend(islice(self._chain(sequence.tokens, parent, len(hashes)), target_tokens // size - len(hashes)))
+        fresh = chained_hashes(sequence.tokens, size, parent, len(hashes))
+        hashes.extend(islice(fresh, target_tokens // size - len(hashes)))
         self._register(sequence, range(changed, len(hashes)))
 
     def is_shared(self, block: int) -> bool:
@@ -194,7 +194,7 @@ class BlockPool:
         _require(
             0 <= sequence.draft_tokens <= room, f"{name} has {sequence.draft_tokens} drafted tokens, room for {room}"
         )
-        chain = list(islice(self._chain(sequence.tokens, b"", 0), full))
+        chain = list(islice(chained_hashes(sequence.tokens, self.block_size), full))
         _require(sequence.block_hashes == chain, f"{name}'s block hashes do not follow from its tokens")
         for index, block in enumerate(sequence.blocks):
             registered = self._hash_of[block]
@@ -243,13 +243,6 @@ class BlockPool:
             del self._block_of[block_hash]
             self._hash_of[block] = None
             self._draft_fill[block] = 0
-
-    def _chain(self, tokens: list[int], parent: bytes, first: int) -> Iterator[bytes]:
-        """Hashes of the full blocks from block `first` on; `parent` is the hash of the one before."""
-        size = self.block_size
-        for end in range((first + 1) * size, len(tokens) + 1, size):
-            parent = hashlib.blake2b(parent + array("q", tokens[end - size : end]).tobytes(), digest_size=16).digest()
-            yield parent
 
 
 def _require(condition: bool, message: str) -> None:

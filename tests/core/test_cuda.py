@@ -20,12 +20,17 @@ from core.models.attention_sdpa import SdpaAttention
 from core.models.kv_cache import BlockPool
 from core.models.runner import ModelRunner
 from core.noise import NoiseCache
+from core.penalties import RowGroup, edit_logits
+from core.provenance import Provenance
 from core.runtime import Runtime
+from core.sampling import choose
+from core.sequence import CommittedToken, Sequence
 from tests.core.models.test_attention import filled_cache
+from tests.core.test_devices import filtered_groups
 from tests.core.test_evidence import batches, check_block, verdict
 from tests.core.test_exactness import SAMPLING, draft_model, request_for, target_model
 from tests.excuses import excused
-from tests.tiny import EOS, loaded, outputs
+from tests.tiny import EOS, loaded, make_request, outputs
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -40,8 +45,9 @@ def runner_on(device: torch.device, dtype: torch.dtype, model: PreTrainedModel, 
 
 
 def runtime_on(target: torch.device, draft: torch.device | None, dtype: torch.dtype, wanted: str) -> Runtime:
-    backends = {device: choose_backend(device, dtype, wanted if device == CUDA else "sdpa") for device in (CPU, CUDA)}
-    size = common_block_size(backends[device] for device in (target, draft) if device is not None)
+    devices = [device for device in (target, draft) if device is not None]
+    backends = {device: choose_backend(device, dtype, "sdpa" if device == CPU else wanted) for device in devices}
+    size = common_block_size(backends.values())
     return Runtime(
         target=runner_on(target, dtype, target_model(), size, backends[target]),
         draft=None if draft is None else runner_on(draft, dtype, draft_model("noisy"), size, backends[draft]),
@@ -94,6 +100,44 @@ def test_evidence_is_the_cpus(batch) -> None:
     plain = gather_evidence(logits.clone(), blocks, control_ids, NoiseCache())
     for evidence, other, block in zip(got, plain, blocks, strict=True):
         assert verdict(evidence, block) == verdict(other, block)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+@pytest.mark.parametrize("backend", ["sdpa", "flash_attn"])
+def test_strict_equals_off_on_two_devices(backend: str) -> None:
+    test_strict_equals_off(torch.device("cuda", 0), torch.device("cuda", 1), torch.bfloat16, backend)
+
+
+def test_penalties_of_a_long_text_are_the_cpus_and_never_wait() -> None:
+    vocab = 30_000
+    request = make_request(range(9, 20_000), repetition_penalty=1.2, frequency_penalty=0.3, presence_penalty=0.1)
+    sequence = Sequence(request)
+    sequence.commit([CommittedToken(token, Provenance.TARGET) for token in (5, 7, 5)])
+    groups = [RowGroup(sequence, 0, [25_000, 5][:step], 1) for step in range(3)]
+    groups.append(RowGroup(sequence, 0, [25_000, 5], 3))
+    plain = [torch.randn(group.count, vocab) * 3 for group in groups]
+    placed = [logits.to(CUDA) for logits in plain]
+    edit_logits(placed[0].clone(), groups[0])  # loads kernels
+    with no_waiting():
+        for logits, group in zip(placed, groups, strict=True):
+            edit_logits(logits, group)
+    for logits, there, group in zip(plain, placed, groups, strict=True):
+        edit_logits(logits, group)
+        assert torch.equal(there.cpu(), logits)
+
+
+@pytest.mark.parametrize("count", [6, 60])
+@pytest.mark.parametrize("vocab", [300, 152_064])
+def test_sampling_is_the_cpus_and_never_waits(vocab: int, count: int) -> None:
+    logits = torch.randn(count, vocab, generator=torch.Generator().manual_seed(count)) * 3
+    logits[::2] = logits[::2].round()  # many equal ones
+    groups = filtered_groups(count)
+    want = choose(logits.clone(), groups, NoiseCache()).tokens
+    choose(logits.to(CUDA), groups, NoiseCache())  # loads kernels
+    placed = logits.to(CUDA)
+    with no_waiting():
+        got = choose(placed, groups, NoiseCache()).tokens
+    assert torch.equal(got.cpu(), want)
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "flash_attn"])
