@@ -18,8 +18,9 @@ from server.weights.disk import human
 
 def memory_here(machine: Machine, models: list[ModelFacts]) -> dict[str, DeviceMemory]:
     """Of the CPU, what its container may use, and of the GPUs that are meant and here: asking starts CUDA on them."""
-    indices = {one.placed.cuda_index for one in models} & set(range(machine.cuda_devices))
-    return {device: device_memory(device) for device in ("cpu", *(f"cuda:{i}" for i in sorted(indices)))}
+    meant = {one.placed.cuda_index for one in models}
+    gpus = [f"cuda:{index}" for index in range(machine.cuda_devices) if index in meant]
+    return {device: device_memory(device) for device in ("cpu", *gpus)}
 
 
 def block_size(models: list[ModelFacts], here: Mapping[str, DeviceMemory]) -> int:
