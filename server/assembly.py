@@ -160,8 +160,8 @@ def _warn_of_short_draft(draft: LoadedModel, max_context: int) -> None:
     """Only a warning: answers stay right, and most of them are short."""
     if draft.max_context < max_context:
         log.warning(
-            "the draft model %s was made for %d tokens and %d are served: longer texts go on without its drafts. A draft "
-            "with a longer context would speed them up too.",
+            "the draft model %s was made for %d tokens and %d are served: longer texts go on without its drafts. A "
+            "draft with a longer context would speed them up too.",
             draft.name,
             draft.max_context,
             max_context,
