@@ -21,6 +21,9 @@ class _State(NamedTuple):
     inside: bool
     fresh: bool  # nothing but blanks or a fence so far, so that a brace would begin an unannounced call
     fence: bool  # whether it is a fence
+    quoted: bool = False  # inside a string of the call, where a closing tag is a word like any other
+    escaped: bool = False  # behind a backslash there
+    stuck: bool = False  # unclear what is quoted: the rest counts as a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +47,29 @@ class SpanRules:
         return cls(automaton, opening, closing, form.bare)
 
     def advance(self, state: _State, data: bytes) -> _State:
-        node, inside, fresh, fence = state
-        if not node and not fresh and self.automaton.first_bytes.isdisjoint(data):
+        node, inside, fresh, fence, quoted, escaped, stuck = state
+        if stuck or (not (node or inside or fresh) and self.automaton.first_bytes.isdisjoint(data)):
             return state
         for byte in data:
             node = self.automaton.step(node, byte)
             if fresh and byte not in _BLANKS:
                 inside = inside or (self.bare and byte == ord("{"))
                 fence = fresh = self.bare and (byte == ord("`") or (fence and byte in b"json"))
+            if inside:
+                quoted ^= byte == ord('"') and not escaped
+                escaped = quoted and byte == ord("\\") and not escaped
             if not self.automaton.match[node]:
                 continue
-            if node in self.opening:
-                inside = True
-            elif node in self.closing:
-                inside = False
-            else:
-                fresh = not inside
+            if node not in self.closing:
+                # The call's own word, or the beginning of what is read from here on, where other quotes count.
+                stuck = stuck or quoted
+                fresh = fresh if node in self.opening else not inside
+                inside = inside or node in self.opening
+            elif not quoted:
+                # The next call may be as unannounced as this one may have been.
+                fresh, inside = self.bare and inside, False
             node = 0
-        return _State(node, inside, fresh, fence)
+        return _State(node, inside or stuck, fresh, fence, quoted, escaped, stuck)
 
 
 def _walk(automaton: StopAutomaton, tag: bytes) -> int:

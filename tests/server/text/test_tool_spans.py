@@ -3,6 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from server.text.answer_parts import CallArguments
+from server.text.chat_format import AnswerReading
 from server.text.reasoning import THINK_TAGS
 from server.text.token_bytes import TokenBytes
 from server.text.tool_forms import FORMS
@@ -71,3 +73,27 @@ def test_drafts_change_nothing_and_are_judged_like_delivered_tokens(
         for token in [*delivered, *drafts[:index]]:
             step_by_step.push(token)
         assert step_by_step.protected([draft], [choice]) == [flags[index]]
+
+
+def test_a_second_call_that_nothing_announces_is_protected_like_the_first() -> None:
+    assert flags(["{", "a", "}", "</tool_call>", "\n", "{", "a"]) == [*[True] * 4, False, True, True]
+    assert flags(["{", "}", "</tool_call>", "a", "{", "a"])[3:] == [False] * 3
+
+
+CALL_PIECES = ['{"name": "f", "arguments": {"a": "', "x", '"}}', '"', "\\", "{", "}", " ", "\n", "```", "json"]
+CALL_PIECES += ["<tool_call>", "</tool_call>", "</think>", "<|python_tag|>", "; ", "<tool", "_call>"]
+CALL_TABLE = TokenBytes([piece.encode() for piece in CALL_PIECES])
+
+
+@given(
+    st.sampled_from(["hermes", "llama3_json"]),
+    st.booleans(),
+    st.lists(st.sampled_from(range(len(CALL_PIECES))), max_size=16),
+)
+def test_no_argument_of_a_call_is_written_unprotected(form: str, thinks: bool, tokens: list[int]) -> None:
+    reasoning = THINK_TAGS[0] if thinks else None
+    tracker = CallSpans(SpanRules.of(FORMS[form], reasoning), CALL_TABLE)
+    parser = AnswerReading(reasoning, opened=thinks, form=FORMS[form], names=frozenset("f")).parser()
+    for token, protected in zip(tokens, tracker.protected(tokens, tokens), strict=True):
+        parts = parser.feed(CALL_PIECES[token])
+        assert protected or not any(isinstance(part, CallArguments) for part in parts), parts
