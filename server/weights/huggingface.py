@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from server.weights import causes
 from server.weights.disk import require_space
 from server.weights.errors import SourceUnavailableError
 from server.weights.sources import HuggingFaceSource
@@ -51,6 +52,7 @@ def fetch_snapshot(source: HuggingFaceSource) -> Path:
         except Exception as error:
             if not _unreachable(error):
                 raise
+            log.debug("%s cannot be reached", source, exc_info=True)
             # Nothing answers, but it may have been downloaded before.
             return Path(snapshot_download(name, revision=revision, **files, local_files_only=True))
         listed = snapshot_download(name, revision=revision, **files, dry_run=True)
@@ -77,6 +79,13 @@ def cached_snapshot(source: HuggingFaceSource) -> Path | None:
         return None
     files = [folder / name for name in shards or {"model.safetensors"}]
     return folder if all(file.exists() for file in files) else None
+
+
+def offline() -> bool:
+    """Whether HF_HUB_OFFLINE is set, which the user means for every download."""
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    return HF_HUB_OFFLINE
 
 
 def has_token() -> bool:
@@ -109,6 +118,8 @@ def _explained(source: HuggingFaceSource) -> Iterator[None]:
 
     if not sys.stderr.isatty():
         disable_progress_bars()
+    if not offline():
+        causes.require_certificates(str(source))
     try:
         yield
     except errors.GatedRepoError as error:
@@ -123,8 +134,13 @@ def _explained(source: HuggingFaceSource) -> Iterator[None]:
         raise SourceUnavailableError(f"{source}: the repository has no such file at revision {revision}") from error
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
-        raise SourceUnavailableError(f"{source} answered with HTTP status {status}: try again later") from error
+        advice = ": try again later" if status == 429 or status >= 500 else ": is HF_ENDPOINT right?"
+        raise SourceUnavailableError(f"{source} answered with HTTP status {status}{advice}") from error
     except Exception as error:
         if not _unreachable(error):
             raise
-        raise SourceUnavailableError(f"{source} cannot be reached (is the network up?)") from error
+        if offline():
+            reason = "HF_HUB_OFFLINE is set and it is not in the cache; run `slipstream fetch` first, without that"
+            raise SourceUnavailableError(f"{source}: {reason}") from error
+        log.debug("%s cannot be reached", source, exc_info=True)
+        raise causes.unreachable(str(source), causes.of_exception(error), "SSL_CERT_FILE") from error

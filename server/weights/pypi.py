@@ -20,6 +20,7 @@ from collections import deque
 from pathlib import Path
 from typing import BinaryIO
 
+from server.weights import causes
 from server.weights.disk import disk_full
 from server.weights.errors import SourceUnavailableError, WeightsError
 from server.weights.progress import progress
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _AHEAD = 2  # pip processes at once: start-up and copying of one hide behind the transfer of the next
 _OFFLINE = re.compile(r"Retrying|NewConnection|name resolution|Name or service|timed out|ProxyError|unreachable", re.I)
+_BAD_INDEX = re.compile(r"The index url .* seems invalid.*")
 
 
 def fetch(source: PypiSource, folder: Path, title: str, size: int | None) -> Path:
@@ -102,7 +104,8 @@ class _Download:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
         command += ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--dest", str(self._folder), requirement]
         # pip downloads into TMPDIR before it moves: on this disk, whose space was looked at, not on a small /tmp.
-        environ = {**os.environ, "TMPDIR": str(self._folder)}
+        # Fewer retries than its five, which take minutes where a firewall swallows everything.
+        environ = {"PIP_RETRIES": "2", **os.environ, "TMPDIR": str(self._folder)}
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
@@ -129,14 +132,14 @@ def _explain(requirement: str, stderr: str, folder: Path) -> WeightsError:
         return disk_full(folder, None)
     if "No module named pip" in stderr:
         return SourceUnavailableError(f"pip is not installed for {sys.executable}: run `{sys.executable} -m ensurepip`")
+    log.debug("pip download %s:\n%s", requirement, stderr)
     if _OFFLINE.search(stderr):
-        return SourceUnavailableError(f"PyPI cannot be reached for {requirement} (is the network up?)")
+        return causes.unreachable(f"PyPI package {requirement}", causes.of_pip(stderr), "SSL_CERT_FILE or PIP_CERT")
+    if invalid := _BAD_INDEX.search(stderr):
+        return SourceUnavailableError(f"pip could not download {requirement}: {invalid[0]}")
     if "No matching distribution" in stderr:
         return SourceUnavailableError(f"PyPI package {requirement} does not exist or has no wheel")
-    errors = [line for line in stderr.splitlines() if line.startswith("ERROR")] or stderr.splitlines()[-1:]
-    return SourceUnavailableError(
-        f"pip could not download {requirement}: {' '.join(errors)[:300] or 'no reason given'}"
-    )
+    return SourceUnavailableError(f"pip could not download {requirement}: {causes.of_pip(stderr)}")
 
 
 def _append(wheel: Path, member: str, out: BinaryIO) -> int:

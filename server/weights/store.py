@@ -61,7 +61,7 @@ class WeightStore:
                 reasons.append(str(error))
                 if source is not model.source[-1]:
                     log.info("%s: %s; trying the next source", model.label, error)
-        raise WeightsError(f"{model.label}: no weights. " + " | ".join(reasons))
+        raise WeightsError(f"{model.label}: no weights. " + " | ".join(dict.fromkeys(reasons)))
 
     def ready(self, model: ModelSource) -> Path | None:
         """The local folder, if nothing has to be fetched or converted; the network is not asked."""
@@ -123,6 +123,7 @@ class WeightStore:
         with explained(folder.parent, model.size):
             folder.mkdir(parents=True, exist_ok=True)
             if not complete.is_file():
+                _require_network(model)
                 if model.size is not None:
                     have = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
                     require_space(folder, model.size - min(have, model.size))
@@ -155,6 +156,14 @@ class WeightStore:
             finally:
                 _remove_leftovers(final)
         return final
+
+
+def _require_network(model: ModelSource) -> None:
+    """SourceUnavailableError if the user wants no downloads, from wherever."""
+    if huggingface.offline():
+        raise SourceUnavailableError(
+            f"HF_HUB_OFFLINE is set and {model.label} is not in the cache; run `slipstream fetch` first, without that"
+        )
 
 
 def _default_converter() -> Converter:

@@ -8,6 +8,7 @@ import pytest
 from huggingface_hub import constants
 
 from server.weights import WeightsError, WeightStore, huggingface
+from server.weights.causes import of_exception
 from tests.server.weights.packages import PARTS, content, downloads, hub, make_parts, model
 
 
@@ -98,3 +99,26 @@ def test_a_repository_that_does_not_fit_on_the_disk_is_refused_before_it_is_fetc
         folder = store.resolve(model("org/name"))
         monkeypatch.setattr("server.weights.disk.free_bytes", lambda _: 0)
         assert store.resolve(model("org/name")) == folder
+
+
+@pytest.mark.parametrize(("content", "reason"), [(None, "No such file or directory"), ("x", "holds no certificate")])
+def test_a_certificate_file_that_is_none_is_named_and_the_next_source_is_asked(
+    store: WeightStore, index: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None, reason: str
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    data = make_parts(index, range(9, 12))
+    with pytest.raises(WeightsError, match=f"SSL_CERT_FILE = {file}: {reason}"):
+        store.resolve(model("org/name"))
+    assert store.resolve(model([{"huggingface": "org/name", "file": "m.gguf"}, PARTS], data))
+
+
+def test_why_nothing_answers_is_told_without_secrets(store: WeightStore, endpoint: Callable[[str], None]) -> None:
+    endpoint("notaurl")
+    with pytest.raises(WeightsError, match=r"cannot be reached .*: Request URL is missing an 'http://' or 'https://'"):
+        store.resolve(model("org/name"))
+    error = ConnectionError("around it")
+    error.__cause__ = OSError("Illegal header value b'Bearer hf_s3cret' for https://user:s3cret@proxy")
+    assert of_exception(error) == "Illegal header value b'Bearer *** for https://***@proxy"

