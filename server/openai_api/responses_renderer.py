@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -34,10 +35,10 @@ class ResponseRenderer:
     def __init__(self, response: ResponseObject, body: ResponsesBody, token_bytes: TokenBytes) -> None:
         self._response = response
         self._token_bytes = token_bytes
-        self._logprobs = body.alternatives is not None
         self._provenance = bool(body.return_provenance)
         self._writer = OutputWriter()
-        self._waiting: list[AnswerToken] = []  # belong to text that is still held back
+        self._waiting: deque[AnswerToken] = deque()  # not known yet whether they belong to words
+        self._said = 0  # where in the answer the last words end
 
     async def whole(self, generation: Generation) -> dict[str, Any]:
         response: dict[str, Any] = {}
@@ -83,18 +84,20 @@ class ResponseRenderer:
         self._waiting += delta.tokens
         for part in delta.parts:
             yield from self._write(part)
-        if delta.parts and not self._writer.speaking:
-            self._waiting.clear()  # only words have logprobs; these tokens were thoughts or a call
-        # What is left has no text of its own, such as the end token, or text that a parser held back for nothing.
+        # What is left has no text of its own, such as the end token, or text that was cut off.
         if delta.finish_reason is not None and self._waiting and (self._writer.speaking or not self._writer.items):
-            yield from self._writer.say("", self._take_entries())
+            yield from self._writer.say("", self._take_entries(None))
 
     def _write(self, part: Part) -> Iterator[Event]:
         match part:
             case Content(text):
-                if not self._writer.speaking:
-                    self._drop_before(text)
-                yield from self._writer.say(text, self._take_entries())
+                self._drop_before(part.start)
+                self._said = part.end
+                yield from self._writer.say(text, self._take_entries(part.end))
+                return
+        if self._writer.speaking and (entries := self._take_entries(self._said)):  # they were held back
+            yield from self._writer.say("", entries)
+        match part:
             case Reasoning(text):
                 yield from self._writer.think(text)
             case CallStart(_, call_id, name):
@@ -102,17 +105,17 @@ class ResponseRenderer:
             case CallArguments(_, text):
                 yield from self._writer.arguments(text)
 
-    def _drop_before(self, words: str) -> None:
-        """Of the tokens that wait, forget those before the ones that spell these words: thoughts and markup."""
-        table = self._token_bytes
-        start = b"".join(table[token.token.token_id] for token in self._waiting).rfind(words.encode())
-        while self._waiting and start >= (length := len(table[self._waiting[0].token.token_id])) and start > 0:
-            start -= length
-            self._waiting.pop(0)
+    def _drop_before(self, start: int) -> None:
+        """Of the tokens that wait, forget those that end before the words which begin there: thoughts and markup."""
+        while len(self._waiting) > 1 and self._waiting[0].text_offset < start >= self._waiting[1].text_offset:
+            self._waiting.popleft()
 
-    def _take_entries(self) -> list[dict[str, Any]]:
-        tokens, self._waiting = self._waiting, []
-        return [self._entry(token) for token in tokens] if self._logprobs else []
+    def _take_entries(self, end: int | None) -> list[dict[str, Any]]:
+        """Of the tokens that wait and begin before `end`."""
+        entries: list[dict[str, Any]] = []
+        while self._waiting and (end is None or self._waiting[0].text_offset < end):
+            entries.append(self._entry(self._waiting.popleft()))
+        return entries
 
     def _entry(self, listed: AnswerToken) -> dict[str, Any]:
         token, table = listed.token, self._token_bytes

@@ -4,14 +4,19 @@ Parts come in pieces, so that each can be sent as soon as it is certain. Joining
 its index) gives the same whatever the pieces were.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Words for the user."""
+    """Words for the user. start: characters of the answer, markup included, before them; text has no gaps."""
 
     text: str
+    start: int = field(default=0, compare=False)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,8 @@ def joined(parts: list[Part]) -> list[Part]:
     for part in parts:
         last = result[-1] if result else None
         match last, part:
-            case Content(before), Content(text):
-                result[-1] = Content(before + text)
+            case Content(before, start), Content(text, following) if following == start + len(before):
+                result[-1] = Content(before + text, start)
             case Reasoning(before), Reasoning(text):
                 result[-1] = Reasoning(before + text)
             case CallArguments(index, before), CallArguments(same, text) if index == same:

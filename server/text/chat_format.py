@@ -115,10 +115,12 @@ class AnswerParser:
     def __init__(self, splitter: ReasoningSplitter | None, calls: CallParser | None) -> None:
         self._splitter = splitter
         self._calls = calls
+        self._fed = 0  # characters
 
     def feed(self, text: str) -> list[Part]:
         """What is certain now."""
-        parts: list[Part] = [Content(text)] if text else []
+        parts: list[Part] = [Content(text, self._fed)] if text else []
+        self._fed += len(text)
         return list(self._read(parts if self._splitter is None else self._splitter.feed(text)))
 
     def finish(self) -> list[Part]:
@@ -129,7 +131,7 @@ class AnswerParser:
     def _read(self, parts: list[Part]) -> Iterator[Part]:
         for part in parts:
             if isinstance(part, Content) and self._calls is not None:
-                yield from self._calls.feed(part.text)
+                yield from self._calls.feed(part.text, part.start)
             else:
                 yield part
 

@@ -37,11 +37,13 @@ class ReasoningSplitter:
         self._tags = tags
         self._where = _Where.INSIDE if opened else _Where.BEFORE
         self._text = ""  # not certain yet
+        self._fed = 0  # characters
         self._began = False  # whether any reasoning, or any content behind it, has been shown
 
     def feed(self, text: str) -> list[Part]:
         """Reasoning and content that are certain now."""
         self._text += text
+        self._fed += len(text)
         parts: list[Part] = []
         if self._where is _Where.BEFORE:
             self._open(parts)
@@ -55,7 +57,7 @@ class ReasoningSplitter:
         """The end of the answer: what was held back is shown as what it looks like so far."""
         text, self._text = self._text, ""
         if self._where is _Where.BEFORE:
-            return [Content(text)] if text else []
+            return [self._content(text)] if text else []
         if self._where is _Where.INSIDE:
             text = text.rstrip()
             return [Reasoning(text)] if text else []
@@ -67,7 +69,7 @@ class ReasoningSplitter:
             self._text = start[len(self._tags.opening) :]
             self._where = _Where.INSIDE
         elif not self._tags.opening.startswith(start):
-            parts.append(Content(self._text))
+            parts.append(self._content(self._text))
             self._text = ""
             self._where = _Where.BEHIND
             self._began = True
@@ -93,5 +95,9 @@ class ReasoningSplitter:
         text = self._text if self._began else self._text.lstrip()
         self._text = ""
         if text:
-            parts.append(Content(text))
+            parts.append(self._content(text))
             self._began = True
+
+    def _content(self, text: str) -> Content:
+        """What was fed last."""
+        return Content(text, self._fed - len(text))

@@ -40,8 +40,9 @@ class CallParser:
         self._most_calls = most_calls
         self._mode = Mode.START if self.bare else Mode.CONTENT
         self._text = ""  # not read yet
+        self._end = 0  # of that, in characters of the answer
         self._raw: list[str] = []  # read since the call's beginning, shown if it turns out to be none
-        self._blanks = ""  # behind the content so far, shown if more content follows
+        self._blanks: list[Content] = []  # behind the content so far, shown if more content follows
         self._spoken = False  # whether there was content
         self._reader: CallReader | None = None
         self._unannounced = False  # whether the call being read began without a marker
@@ -50,9 +51,10 @@ class CallParser:
         self._parts: list[Part] = []
         self.calls = 0  # passed on so far
 
-    def feed(self, text: str) -> list[Part]:
-        """What is certain now."""
+    def feed(self, text: str, start: int | None = None) -> list[Part]:
+        """What is certain now. start: where in the answer the text stands, if not behind what was fed before."""
         self._text += text
+        self._end = len(text) + (self._end if start is None else start)
         self._run(last=False)
         return self._take()
 
@@ -64,10 +66,10 @@ class CallParser:
             self._pass_on(self._reader)
             if not self._reader.started:
                 self._give_up()
-        self._say("".join(self._raw) + self._text)
-        self._text = ""
-        if not self.calls and self._blanks:
-            self._parts.append(Content(self._blanks))
+        rest, self._text = "".join(self._raw) + self._text, ""
+        self._say(rest)
+        if not self.calls:
+            self._parts += self._blanks
         return self._take()
 
     def _take(self) -> list[Part]:
@@ -106,12 +108,11 @@ class CallParser:
         found = first_of(self._text, self.markers)
         if found is None:
             certain = len(self._text) - (0 if last else held(self._text, self.markers))
-            self._say(self._text[:certain])
-            self._text = self._text[certain:]
+            self._say(self._take_text(certain))
             return False
         start, marker = found
-        self._say(self._text[:start])
-        self._text = self._text[start + len(marker) :]
+        self._say(self._take_text(start))
+        self._text = self._text[len(marker) :]
         self._raw = [marker]
         self._mode = Mode.OPENED
         return True
@@ -168,13 +169,23 @@ class CallParser:
         self._say(raw)
 
     def _say(self, text: str) -> None:
-        """Content, but for the blanks at its end, which may turn out to stand beside a call."""
-        text = self._blanks + text
+        """The text that was read last is content, but for the blanks at its end, which may turn out to stand beside
+        a call."""
+        start = self._end - len(self._text) - len(text)
         body = text.rstrip()
-        self._blanks = text[len(body) :]
         if body:
-            self._parts.append(Content(body if self._spoken or not self.calls else body.lstrip()))
-            self._spoken = True
+            end = start + len(body)
+            if self.calls and not self._spoken:
+                self._blanks, body = [], body.lstrip()
+            self._parts += [*self._blanks, Content(body, end - len(body))]
+            self._blanks, self._spoken = [], True
+            start, text = end, text[end - start :]
+        if text:
+            self._blanks.append(Content(text, start))
+
+    def _take_text(self, count: int) -> str:
+        text, self._text = self._text[:count], self._text[count:]
+        return text
 
     def _skip_blanks(self, raw: bool = False) -> None:
         start = self._text.lstrip()

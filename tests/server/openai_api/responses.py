@@ -2,12 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, get_args
 
 import httpx
 import pydantic
+import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 
+import server.openai_api.responses
+from server.generation import GenerationPlan
 from tests.server.serving import MODEL, ok
 
 PATH = "/v1/responses"
@@ -44,6 +48,16 @@ async def events_of(client: httpx.AsyncClient, given: Any = "once upon a time", 
         check(EVENTS[event["type"]].model_validate(event, strict=True))
         events.append(event)
     return events
+
+
+def saying(monkeypatch: pytest.MonkeyPatch, grammar: str) -> None:
+    """From now on answers are what the grammar says."""
+    real = server.openai_api.responses.with_reading
+
+    def scripted(plan: GenerationPlan, use: Any, model: Any) -> GenerationPlan:
+        return replace(real(plan, use, model), constraint=model.constraints.lark(f"start: {grammar}"))
+
+    monkeypatch.setattr(server.openai_api.responses, "with_reading", scripted)
 
 
 def check(value: Any) -> None:

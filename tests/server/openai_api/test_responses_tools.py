@@ -5,7 +5,6 @@ Where a model must say something particular, a grammar makes the tiny random one
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any, Literal
 
 import httpx
@@ -14,10 +13,8 @@ import pytest
 import pytest_asyncio
 from openai.lib._tools import ResponsesPydanticFunctionTool  # what openai.pydantic_function_tool makes, for responses
 
-import server.openai_api.responses
-from server.generation import GenerationPlan
 from tests.server.listening import listening, sdk
-from tests.server.openai_api.responses import PATH, anonymous, body, events_of, respond, text_of, told
+from tests.server.openai_api.responses import PATH, anonymous, body, events_of, respond, saying, text_of, told
 from tests.server.serving import MODEL, error_of, only_ascii, running, serve_config
 
 ROOM = 1024  # the tools are written out in the prompt
@@ -47,16 +44,6 @@ async def thinker() -> AsyncIterator[httpx.AsyncClient]:
     """A server whose model thinks aloud."""
     async with running(serve_config(reasoning_parser="think"), max_context=ROOM) as (_, client):
         yield client
-
-
-def saying(monkeypatch: pytest.MonkeyPatch, grammar: str) -> None:
-    """From now on answers are what the grammar says."""
-    real = server.openai_api.responses.with_reading
-
-    def scripted(plan: GenerationPlan, use: Any, model: Any) -> GenerationPlan:
-        return replace(real(plan, use, model), constraint=model.constraints.lark(f"start: {grammar}"))
-
-    monkeypatch.setattr(server.openai_api.responses, "with_reading", scripted)
 
 
 @pytest.mark.parametrize("verifier", ["off", "strict", "fly", "hybrid"])
@@ -103,16 +90,6 @@ async def test_words_and_calls_are_items_of_their_own(
     assert anonymous(events[-1]["response"]) == anonymous(answer)
     alone = await respond(client, **TOOL, parallel_tool_calls=False)
     assert [item["type"] for item in alone["output"]] == ["message", "function_call"]
-
-
-async def test_only_words_have_logprobs(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    saying(monkeypatch, f'"I look. " {CALL}')
-    said, _ = (await respond(client, **TOOL, **LOGPROBS))["output"]
-    text = "".join(entry["token"] for entry in said["content"][0]["logprobs"])
-    assert text.startswith("I look.")
-    saying(monkeypatch, CALL)
-    (called,) = (await respond(client, **TOOL, **LOGPROBS))["output"]
-    assert called["type"] == "function_call"
 
 
 async def test_a_conversation_with_a_tool_goes_on(client: httpx.AsyncClient) -> None:
