@@ -9,12 +9,17 @@ Only `push`, at commit, moves the sequence's own place, so a rejected draft leav
     taken  {"a":     drafts  1 , x     masks after: []  digits     [1]  digits , }     [1 ,]  "
                                                     [1 , x]  void, since x is illegal
 
+A matcher keeps what it found out about its grammar, of drafts too, and is full one day; then it, and every copy of
+it, is of no use any more. A sequence that meets such a limit goes on with a matcher of its own, made anew, and has
+failed only if that one cannot follow it either. Whatever others, or its own rejected drafts, have filled the old one
+with, they thus never change an answer. A draft behind which a limit is met counts as illegal until the next push.
+
 A mask has one bit per token id, in int32 words, and behind the last id one that no model knows, "the
 answer may end here", which becomes the request's own end tokens.
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from llguidance import LLExecutor, LLMatcher
@@ -23,6 +28,8 @@ from numpy.typing import NDArray
 
 Bits = NDArray[np.int32]
 
+# After so many new matchers a sequence is followed without its drafts, whose limits would cost one every round.
+_MOST_RENEWALS = 4
 _executor = LLExecutor(max(1, min(8, (os.cpu_count() or 1) - 1)))
 
 
@@ -33,11 +40,20 @@ class Grammar:
     Token ids are the target's. Once its sequence is submitted the worker thread alone may touch it.
     """
 
-    def __init__(self, start: LLMatcher, accept_id: int, closing: Iterable[int], eos: Iterable[int]) -> None:
-        """start: a matcher before any token; it is copied. accept_id: the bit of "may end here", the last id of the
-        matcher's tokenizer. closing: tokens without text that may end a complete answer. eos: what may end it where
-        nothing can follow and closing is empty, because the request ignores EOS."""
+    def __init__(
+        self,
+        start: LLMatcher,
+        renew: Callable[[], LLMatcher],
+        accept_id: int,
+        closing: Iterable[int],
+        eos: Iterable[int],
+    ) -> None:
+        """start: a matcher before any token; it is copied, and shares its limits with its copies. renew: makes one
+        that shares nothing. accept_id: the bit of "may end here", the last id of the matcher's tokenizer. closing:
+        tokens without text that may end a complete answer. eos: what may end it where nothing can follow and closing
+        is empty, because the request ignores EOS."""
         self._start = start
+        self._renew = renew
         self._accept_id = accept_id
         self._closing = frozenset(closing)
         self._last = self._closing or frozenset(eos)
@@ -51,6 +67,9 @@ class Grammar:
         self._stops: list[bool] = []
         self._masks: list[Bits] = []
         self._error: str | None = None  # of the matcher, which cannot be used any more
+        self._dead: str | None = None  # why even a new one has no mask of the sequence's own place
+        self._halted = False  # by a limit behind drafts: until the next push none are followed further
+        self._renewals, self._renewed_at = 0, -1  # how often, and behind how many tokens for the last time
         self.finished = False
         self.failure: str | None = None
 
@@ -61,12 +80,15 @@ class Grammar:
         if _has(place, token_id) and self._go(token_id):
             del self._path[0], self._masks[0]
             self._taken.append(token_id)
+            self._halted = self._renewals >= _MOST_RENEWALS
             self.finished = self._stops.pop(0)
             return True
         if self._closes(place, token_id):
             self.finished = True
             return True
-        self.failure = (self._error or "no token of this model can continue it").partition("<non-verbose")[0].strip()
+        self.failure = (
+            (self._dead or self._error or "no token of this model can continue it").partition("<non-verbose")[0].strip()
+        )
         return False
 
     def legal(self, drafts: Sequence[int]) -> int:
@@ -124,19 +146,33 @@ class Grammar:
     def _retreat(self, depth: int) -> None:
         """Roll the matcher back to the place behind the first `depth` drafts of its path."""
         if self._error is None and not self._matcher.rollback(len(self._path) - depth):
-            self._error = self._matcher.get_error()
+            self._replay()  # some grammars know no way back
+            depth = 0
         if self._error is not None:
-            # A matcher that ran into a limit, perhaps behind drafts that were rejected since, never recovers.
-            self._matcher = self._start.deep_copy()
-            self._error = None if self._matcher.consume_tokens(self._taken) else self._matcher.get_error()
+            self._start_anew()
             depth = 0
         del self._path[depth:], self._stops[depth:], self._masks[depth + 1 :]
+
+    def _start_anew(self) -> None:
+        """Follow the sequence with a new matcher; the path is for the caller to drop, here and below."""
+        self._renewals += 1
+        self._renewed_at = len(self._taken)
+        self._start = self._renew()
+        self._replay()
+
+    def _replay(self) -> None:
+        """Lead a copy of the first matcher to the sequence's own place."""
+        self._matcher = self._start.deep_copy()
+        self._error = None if self._matcher.consume_tokens(self._taken) else self._matcher.get_error()
 
     def _go(self, token_id: int) -> bool:
         """Make the path begin with that token. False if the matcher fails on it, which its mask did not foresee."""
         if self._path[:1] == [token_id]:
             return True
         self._retreat(0)
+        if self._advance(token_id):
+            return True
+        self._retreat(0)  # with a new matcher
         return self._advance(token_id)
 
     def _advance(self, token_id: int) -> bool:
@@ -151,22 +187,37 @@ class Grammar:
     def _turn(self, drafts: Sequence[int]) -> None:
         """Leave a path that leads elsewhere than through the drafts, but not one that only leads further."""
         shared = self._shared(drafts)
-        if self._error is not None or shared < min(len(drafts), len(self._path)):
+        broken = self._error is not None and not self._halted
+        if self._dead is None and (broken or shared < min(len(drafts), len(self._path))):
             self._retreat(shared)
 
     def _step(self, drafts: Sequence[int]) -> bool:
         """Lead the matcher through the next draft, if there is one and it is legal."""
-        depth = len(self._path)
-        if depth >= len(drafts) or self._error is not None or not _has(self._masks[depth], drafts[depth]):
+        depth, stuck = len(self._path), self._halted or self._error is not None
+        if depth >= len(drafts) or stuck or not _has(self._masks[depth], drafts[depth]):
             return False
-        return self._advance(drafts[depth])
+        self._halted = not self._advance(drafts[depth])
+        return not self._halted
 
     def _keep(self, mask: Bits) -> None:
-        """Keep the mask of the place where the matcher stands; an empty one if it failed."""
-        if self._matcher.is_error():
-            self._error = self._matcher.get_error()
-            mask[:] = 0
-        self._masks.append(mask)
+        """Keep the mask of the place where the matcher stands, if it has one.
+
+        The sequence's own place must have one, if need be from a new matcher and in the end an empty one. To a place
+        behind drafts that has none no draft may lead.
+        """
+        if self._matcher.is_error() and not self._path and self._renewed_at != len(self._taken):
+            self._start_anew()
+            fill_next_token_bitmask_par(_executor, [(self._matcher, 0)], mask[None])
+        if not self._matcher.is_error():
+            self._masks.append(mask)
+            return
+        self._error = self._matcher.get_error()
+        if self._path:
+            del self._path[-1], self._stops[-1]
+            self._halted = True
+        else:
+            self._dead = self._error
+            self._masks.append(np.zeros_like(mask))
 
 
 def explore(wants: Iterable[tuple[Grammar, Sequence[int]]]) -> None:

@@ -4,7 +4,7 @@ import functools
 import json
 from collections.abc import Iterable, Sequence
 
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from core.grammar import Grammar
 from tests.tiny import EOS, VOCAB
@@ -57,9 +57,13 @@ def tokenizer() -> LLTokenizer:
 
 @functools.cache
 def beginning(lark: str) -> LLMatcher:
-    matcher = LLMatcher(tokenizer(), lark, log_level=0)
+    matcher = unshared(lark)
     assert not matcher.is_error(), matcher.get_error()
     return matcher
+
+
+def unshared(lark: str, limits: LLParserLimits | None = None) -> LLMatcher:
+    return LLMatcher(tokenizer(), lark, log_level=0, limits=limits)
 
 
 def json_lark(schema: dict[str, object]) -> str:
@@ -73,7 +77,12 @@ def regex_lark(pattern: str) -> str:
 
 
 def grammar(lark: str, closing: Iterable[int] = (EOS,)) -> Grammar:
-    return Grammar(beginning(lark), VOCAB, closing, (EOS,))
+    return Grammar(beginning(lark), lambda: unshared(lark), VOCAB, closing, (EOS,))
+
+
+def limited(lark: str, limits: LLParserLimits, start: LLMatcher | None = None) -> Grammar:
+    """start: a matcher that others use too; one of its own if None."""
+    return Grammar(start or unshared(lark, limits), lambda: unshared(lark, limits), VOCAB, (EOS,), (EOS,))
 
 
 def legal_after(lark: str, tokens: Sequence[int], closing: Iterable[int] = (EOS,)) -> set[int] | None:

@@ -6,12 +6,19 @@ decoded with, so that what a mask allows and what a client reads are one thing. 
 
 JSON may have a space, or a line break with at most 24 spaces, once, wherever JSON allows white space but before and
 after the whole: a model that falls in love with blanks could otherwise fill its answer with them.
+
+A compiled constraint belongs to one request. llguidance lets all copies of a matcher share what it finds out about
+its grammar, until that is too much for all of them; and compiling again costs a millisecond, or as much as a few
+tokens for the biggest schemas. Only refusals are kept.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
+from threading import Lock
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +32,7 @@ from server.text.token_bytes import TokenBytes
 JSON_OPTIONS = {"whitespace_pattern": r" |\n {0,24}", "coerce_one_of": False, "lenient": False}
 """How llguidance is to read a schema, for its `x-guidance`."""
 
-_CACHED = 64  # compiled constraints
+_REFUSALS = 256  # kept
 # llguidance's own limits but for two, lest `a{1000000}` hold up a round for seconds and one answer grow its lexer to
 # hundreds of megabytes: here a tenth of a second to make the lexer, 15 ms a mask, and 100 MB.
 _PARSER_LIMITS = LLParserLimits(initial_lexer_fuel=200_000, max_lexer_states=50_000, verbose_errors=False)
@@ -38,12 +45,18 @@ class ConstraintError(ValueError):
 
 
 class Constraint:
-    """A compiled constraint; immutable, shared by all answers that must obey it."""
+    """A compiled constraint, for all answers to one request."""
 
     def __init__(
-        self, matcher: LLMatcher, accept_id: int, eos_token_ids: frozenset[int], is_text: Callable[[int], bool]
+        self,
+        matcher: LLMatcher,
+        renew: Callable[[], LLMatcher],
+        accept_id: int,
+        eos_token_ids: frozenset[int],
+        is_text: Callable[[int], bool],
     ) -> None:
         self._matcher = matcher
+        self._renew = renew
         self._accept_id = accept_id
         self._eos_token_ids = eos_token_ids
         self._is_text = is_text
@@ -52,7 +65,7 @@ class Constraint:
         """The beginning of one answer; takes microseconds. end_token_ids: the request's. Those that are text do not
         count as an end here: behind a complete answer they would spoil it."""
         closing = [token for token in end_token_ids if not self._is_text(token)]
-        return Grammar(self._matcher, self._accept_id, closing, self._eos_token_ids)
+        return Grammar(self._matcher, self._renew, self._accept_id, closing, self._eos_token_ids)
 
 
 class Constraints:
@@ -69,7 +82,7 @@ class Constraints:
         self._tags = tags
         self._eos_token_ids = eos_token_ids
         self._is_text = is_text
-        self._compiled = lru_cache(_CACHED)(self._compile)
+        self._refusal = lru_cache(_REFUSALS)(lambda digest: _Refusal())
 
     @classmethod
     def build(
@@ -127,20 +140,48 @@ class Constraints:
         grammars = [{"name": "answer", **grammar}]
         if around is not None:
             grammars.insert(0, {"lark_grammar": around})
-        return self._compiled(json.dumps({"grammars": grammars}))
+        text = json.dumps({"grammars": grammars})
+        refusal = self._refusal(hashlib.sha256(text.encode()).digest())
+        with refusal.lock:  # what is refused is found out once, however many ask
+            if refusal.reason is not None:
+                raise ConstraintError(refusal.reason)
+            try:
+                return self._compile(text)
+            except ConstraintError as error:
+                refusal.reason = str(error)
+                raise
 
     def _compile(self, grammar: str) -> Constraint:
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=_PARSER_LIMITS)
+        matcher = self._matcher(grammar)
         if not matcher.is_error():
             # Much is found out, and paid for, only with the first mask or token: here rather than amid a round.
             mask = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
             legal = int(np.unpackbits(mask, bitorder="little").argmax())
             trial = matcher.deep_copy()
-            if not matcher.is_error() and not trial.consume_token(legal):
+            if not matcher.is_error() and (not trial.consume_token(legal) or _fails(trial)):
                 matcher = trial
         if matcher.is_error():
             raise ConstraintError(_reason(matcher.get_error()))
-        return Constraint(matcher, self._tokenizer.eos_token, self._eos_token_ids, self._is_text)
+        renew = partial(self._matcher, grammar)
+        return Constraint(matcher, renew, self._tokenizer.eos_token, self._eos_token_ids, self._is_text)
+
+    def _matcher(self, grammar: str) -> LLMatcher:
+        return LLMatcher(self._tokenizer, grammar, log_level=0, limits=_PARSER_LIMITS)
+
+
+@dataclass(slots=True)
+class _Refusal:
+    """Of one grammar; reason: None while it has not been refused."""
+
+    reason: str | None = None
+    lock: Lock = field(default_factory=Lock)
+
+
+def _fails(matcher: LLMatcher) -> bool:
+    """Whether it meets a limit at the place behind the first token, where many alternatives begin."""
+    if not matcher.is_stopped():
+        matcher.compute_bitmask()
+    return matcher.is_error()
 
 
 def _reason(error: str) -> str:

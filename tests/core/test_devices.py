@@ -108,8 +108,11 @@ def test_grammars_mask_a_device_without_waiting_for_it() -> None:
     bytes_only = LLTokenizer("byte")
 
     def choices(logits: torch.Tensor) -> list[int]:
-        matcher = LLMatcher(bytes_only, LLMatcher.grammar_from_regex("[a-f]{9}"))
-        sequence = Sequence(make_request([5]), grammar=Grammar(matcher, bytes_only.eos_token, (), ()))
+        def matcher() -> LLMatcher:
+            return LLMatcher(bytes_only, LLMatcher.grammar_from_regex("[a-f]{9}"))
+
+        grammar = Grammar(matcher(), matcher, bytes_only.eos_token, (), ())
+        sequence = Sequence(make_request([5]), grammar=grammar)
         block = VerifyBlock(sequence, 0, list(b"abc"))
         return gather_evidence(logits, [block], frozenset(), NoiseCache())[0].choice
 

@@ -5,7 +5,7 @@ import random
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llguidance import LLMatcher, LLParserLimits
+from llguidance import LLParserLimits
 
 from core.grammar import Grammar, explore
 from tests.grammars import (
@@ -15,9 +15,10 @@ from tests.grammars import (
     ids_of,
     json_lark,
     legal_after,
+    limited,
     regex_lark,
     text_of,
-    tokenizer,
+    unshared,
 )
 from tests.tiny import EOS, VOCAB
 
@@ -186,11 +187,13 @@ def test_a_limit_met_behind_rejected_drafts_is_forgotten() -> None:
     """A matcher that ran into a limit never recovers; the sequence's place, which is before that, does."""
     lark = 'start: some\nsome: some some | "x" | "[" some "]"'  # ambiguous: ever more ways to read it
     limits = LLParserLimits(step_max_items=40)
-    place = Grammar(LLMatcher(tokenizer(), lark, log_level=0, limits=limits), VOCAB, (EOS,), (EOS,))
+    place = limited(lark, limits)
     x, bracket = ids_of("x")[0], ids_of("[")[0]
     masks = [tokens_of(row) for row in place.masks([x] * 20, 21) if row[0] != -1]
     assert masks[0] == {x, bracket}
-    assert masks[-1] == set()  # the limit: from there on nothing is allowed
+    assert 1 < len(masks) < 21
+    assert all(masks)  # behind the limit nothing is known, and no draft may lead there
+    assert place.legal([x] * 20) == len(masks) - 1
     assert place.push(x)
     assert place.push(bracket)
     check_masks(place, lark, [x, bracket], [x], 2)
@@ -199,7 +202,7 @@ def test_a_limit_met_behind_rejected_drafts_is_forgotten() -> None:
 def test_an_answer_that_runs_into_a_limit_fails_with_its_reason() -> None:
     lark = 'start: some\nsome: some some | "ab" | "x"'
     limits = LLParserLimits(step_max_items=60, verbose_errors=False)
-    place = Grammar(LLMatcher(tokenizer(), lark, log_level=0, limits=limits), VOCAB, (EOS,), (EOS,))
+    place = limited(lark, limits)
     x = ids_of("x")[0]
     pushed = 0
     while place.push(x):
@@ -225,3 +228,45 @@ def test_places_made_from_one_beginning_are_independent() -> None:
         one.push(token)
     check_masks(other, PERSON, [], [], 1)
     assert beginning(PERSON).compute_bitmask()[0] >= 0
+
+
+MANY_STATES = regex_lark("(a|b|c)*a(a|b|c){7}")
+"""Every eight letters in another order are another state."""
+
+
+def test_what_others_filled_a_shared_matcher_with_changes_no_answer() -> None:
+    rng, limits = random.Random(7), LLParserLimits(max_lexer_states=100, verbose_errors=False)
+    shared = unshared(MANY_STATES, limits)
+    for _ in range(20):
+        place, taken = limited(MANY_STATES, limits, shared), list[int]()
+        for _ in range(5):
+            check_masks(place, MANY_STATES, taken, [], 1)
+            taken.append(rng.choice(sorted(legal_after(MANY_STATES, taken) - {EOS})))
+            assert place.push(taken[-1]), place.failure
+    assert not shared.deep_copy().consume_tokens(taken)  # none could use it any more
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**9))
+def test_drafts_that_meet_a_limit_change_no_answer(seed: int) -> None:
+    """What is drafted fills the matcher; what is delivered is legal all the same, each token of it, as without."""
+    rng = random.Random(seed)
+    limits = LLParserLimits(max_lexer_states=rng.randint(60, 200), verbose_errors=False)
+    with_drafts, without, taken = limited(MANY_STATES, limits), limited(MANY_STATES, limits), list[int]()
+    for _ in range(12):
+        drafts = random_drafts(rng, MANY_STATES, taken)
+        rows = with_drafts.masks(drafts, len(drafts) + 1)
+        legal = with_drafts.legal(drafts)
+        assert np.array_equal(with_drafts.masks(drafts, len(drafts) + 1), rows)
+        alone = without.masks([], 1)[0]
+        assert np.array_equal(rows[0], alone)
+        able = sorted(tokens_of(alone) - {EOS})
+        delivered = drafts[: rng.randint(0, legal)] or [rng.choice(able)]
+        if EOS in delivered:
+            return
+        for token in delivered:
+            assert with_drafts.push(token) == without.push(token) is True, (with_drafts.failure, without.failure)
+            taken.append(token)
+        if with_drafts.finished or without.finished:
+            assert with_drafts.finished == without.finished
+            return

@@ -1,9 +1,12 @@
 """Constraints: what compiles, what is refused and how, and which texts they let through."""
 
 import json
+import random
 from typing import Any
 
+import numpy as np
 import pytest
+from llguidance import LLParserLimits
 
 from core.grammar import Grammar
 from server.text.constraints import Constraint, ConstraintError, Constraints
@@ -178,8 +181,29 @@ def test_a_constraint_can_stand_inside_a_larger_grammar(constraints: Constraints
     assert not allows(constraint, "so: x!")
 
 
-def test_compiled_constraints_are_kept(constraints: Constraints) -> None:
-    assert constraints.regex("[xyz]{7}") is constraints.regex("[xyz]{7}")
+def test_a_constraint_holds_however_many_answers_were_given_under_it(
+    constraints: Constraints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer makes states that no other needs; those of all requests must not fill one matcher."""
+    limits = LLParserLimits(max_lexer_states=400, verbose_errors=False)
+    monkeypatch.setattr("server.text.constraints._PARSER_LIMITS", limits)
+    rng = random.Random(3)
+    choices = ["".join(rng.choices("abcdefghijkl", k=30)) for _ in range(100)]
+    for _ in range(50):
+        place = start(constraints.choice(choices))
+        while not place.finished:
+            legal = np.flatnonzero(np.unpackbits(place.masks([], 1).view(np.uint8), bitorder="little"))
+            assert place.push(int(rng.choice(legal))), place.failure
+
+
+def test_what_was_refused_is_not_compiled_again(constraints: Constraints, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = "(ab|cd){3}(?=x)"
+    with pytest.raises(ConstraintError) as first:
+        constraints.regex(bad)
+    monkeypatch.setattr(constraints, "_compile", None)
+    with pytest.raises(ConstraintError) as second:
+        constraints.regex(bad)
+    assert str(second.value) == str(first.value)
 
 
 def test_stop_tokens_that_are_text_do_not_count_as_an_end(constraints: Constraints) -> None:
