@@ -3,11 +3,11 @@
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from core.models.architectures import SUPPORTED
 from server.settings_base import Section, conflict
-from server.weights.sources import ModelSource
+from server.weights.sources import ModelSource, source_from_text
 
 # Spelt out, since a Literal must be; tests hold them against core's tables, which import torch.
 Weights = Literal["fp16", "int8", "float32", "bfloat16"]
@@ -49,7 +49,7 @@ class ExpectedConfig(Section):
     tie_word_embeddings: bool | None = None
 
 
-class ModelSettings(ModelSource):
+class ModelSettings(ModelSource, Section):
     """A model and how it runs.
 
     device: `auto` is the first CUDA device if torch sees one, else the CPU. weights: what linear layers are held
@@ -82,6 +82,16 @@ class TargetSettings(ModelSettings):
 class DraftSettings(ModelSettings):
     """The small model that guesses ahead. On a CPU its weights default to int8: errors cost speed, never an answer."""
 
+    @field_validator("source", mode="before")
+    @classmethod
+    def _may_be_the_targets(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            try:
+                source_from_text(value)
+            except ValueError as error:
+                raise ValueError(f"{error}, or target for the target's own files") from None
+        return value
+
 
 class ModelsSettings(Section):
     """draft: null for none; `source: target` for the target's own files, held as other weights."""
@@ -94,6 +104,8 @@ class ModelsSettings(Section):
     def _share_files(cls, data: Any) -> Any:
         draft, target = (data.get("draft"), data.get("target")) if isinstance(data, dict) else (None, None)
         if isinstance(draft, dict) and isinstance(target, dict) and draft.get("source") == "target":
+            if not _is_valid(target):
+                return {**data, "draft": None}  # what is shared is wrong, and said of the target, once
             shared = {key: target[key] for key in ("source", "sha256", "size", "expect") if key in target}
             name = f"{target['name']} (draft)" if "name" in target else None
             return {**data, "draft": {"name": name, **draft, **shared}}
@@ -103,3 +115,11 @@ class ModelsSettings(Section):
         """The models there are, each with its key."""
         target: tuple[str, ModelSettings] = ("models.target", self.target)
         return [target] if self.draft is None else [target, ("models.draft", self.draft)]
+
+
+def _is_valid(target: dict[str, Any]) -> bool:
+    try:
+        TargetSettings.model_validate(target)
+    except ValidationError:
+        return False
+    return True

@@ -1,7 +1,7 @@
 """Settings: one YAML file, overridden by SLIPSTREAM_* environment variables, overridden by flags.
 
 A variable names its key with double underscores: SLIPSTREAM_SERVER__PORT=9000, SLIPSTREAM_MODELS__DRAFT=null.
-SLIPSTREAM_API_KEYS='["sk-..."]' is short for SLIPSTREAM_SERVER__API_KEYS. Whatever is wrong is said in one line
+SLIPSTREAM_API_KEYS=sk-... is short for SLIPSTREAM_SERVER__API_KEYS. Whatever is wrong is said in one line
 that names the key, the value and what is allowed; nothing unknown is ignored.
 """
 
@@ -16,6 +16,7 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -23,7 +24,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, OffParams, StrictParams
 from server.model_settings import ModelsSettings
-from server.settings_base import Section, conflict
+from server.settings_base import Section, conflict, refuse_booleans
 from server.weights.store import default_cache
 
 # Spelt out, since a Literal must be; a test holds them against core's tables, which import torch.
@@ -116,7 +117,8 @@ class ChatSettings(Section):
 
 
 def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+    """`a,b`, as it is easily written in a variable, is the list [a, b]."""
+    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
 
 
 class ServerSettings(Section):
@@ -124,7 +126,7 @@ class ServerSettings(Section):
 
     host: str = Field("127.0.0.1", min_length=1)
     port: int = Field(8000, ge=0, le=65535)
-    api_keys: tuple[SecretStr, ...] = ()
+    api_keys: Annotated[tuple[SecretStr, ...], BeforeValidator(_as_list)] = ()
     cors_origins: Annotated[tuple[str, ...], BeforeValidator(_as_list)] = ()
     owned_by: str = Field("slipstream", min_length=1)
     max_body_bytes: int = Field(8 << 20, ge=1024)
@@ -162,6 +164,8 @@ class Settings(BaseSettings):
     threads: int | None = Field(None, ge=1, le=1024)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     cache_dir: Annotated[Path, AfterValidator(Path.expanduser)] = Field(default_factory=default_cache)
+
+    _no_booleans = field_validator("*", mode="before")(classmethod(refuse_booleans))
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

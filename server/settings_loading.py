@@ -65,7 +65,7 @@ def load_settings(file: Path, flags: Mapping[str, Any] | None = None) -> Setting
     try:
         return Loaded(**given)
     except ValidationError as error:
-        lines = [_explain(mistake, file, given) for mistake in error.errors(include_url=False)]
+        lines = [_explain(_as_written(mistake, data), file, given) for mistake in error.errors(include_url=False)]
         raise ConfigError("\n".join(dict.fromkeys(lines))) from error
 
 
@@ -115,6 +115,8 @@ def _read(file: Path) -> dict[str, Any]:
         json.dumps(data, default=str)  # a value that contains itself has no end
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{file}: is a folder; name its files") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: cannot be read: {error}") from error
     except yaml.YAMLError as error:
@@ -130,11 +132,12 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _explain(mistake: ErrorDetails, file: Path, flags: Mapping[str, Any]) -> str:
     """`configs/x.yaml: server.port = 99999: should be less than or equal to 65535`."""
-    loc = tuple(part for part in mistake["loc"] if not str(part).startswith("<"))
+    loc = mistake["loc"]
     key, kind = _dotted(loc), mistake["type"]
-    origin = _origin(loc, file, flags)
+    origin = _origin(loc, file, flags, mistake["msg"] if kind == "conflict" else None)
     if kind == "extra_forbidden":
-        allowed = sorted(set(_keys(Settings, loc[:-1])))
+        # A section of verifiers is one of them, so its type is known.
+        allowed = sorted(set(_keys(Settings, loc[:-1])) - {"type"})
         return f"{origin}: unknown key {key}{_suggest(str(loc[-1]), allowed)}"
     if kind == "missing":
         return f"{origin}: missing key {key}"
@@ -149,6 +152,19 @@ def _explain(mistake: ErrorDetails, file: Path, flags: Mapping[str, Any]) -> str
     return f"{origin}: {key}{value}: {message}{hint}"
 
 
+def _as_written(mistake: ErrorDetails, data: Mapping[str, Any]) -> ErrorDetails:
+    """Without the [0] of a list where one value was written for a list of one."""
+    loc = tuple(part for part in mistake["loc"] if not str(part).startswith("<"))
+    for end, part in enumerate(loc):
+        variable = os.environ.get(_PREFIX + "__".join(str(one).upper() for one in loc[:end]))
+        value: Any = _decode(variable) if variable else data
+        for key in () if variable else loc[:end]:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if part == 0 and value is not None and not isinstance(value, list):
+            return {**mistake, "loc": (*loc[:end], *loc[end + 1 :])}
+    return {**mistake, "loc": loc}
+
+
 def _shown(value: Any) -> str:
     text = json.dumps(value, default=str)
     return text if len(text) <= 120 else f"{text[:117]}..."
@@ -158,8 +174,11 @@ def _dotted(loc: Loc) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")
 
 
-def _origin(loc: Loc, file: Path, flags: Mapping[str, Any]) -> str:
-    """Which of the three said it: the variable's name, `command line`, or the file's."""
+def _origin(loc: Loc, file: Path, flags: Mapping[str, Any], conflict: str | None) -> str:
+    """Which of the three said it: the variable's name, `command line`, or the file's.
+
+    conflict: the message of a mistake between keys; of the variables set there, only those whose key it names count.
+    """
     value: Any = flags
     for depth, part in enumerate(loc):
         if not isinstance(value, Mapping) or part not in value:
@@ -174,20 +193,24 @@ def _origin(loc: Loc, file: Path, flags: Mapping[str, Any]) -> str:
         name = _PREFIX + "__".join(str(part).upper() for part in loc[:end])
         if os.environ.get(name):
             return name
-    within = sorted(_variables_within(loc))
+    within = sorted(name for name, key in _variables_within(loc) if conflict is None or _names(conflict, key))
     return f"{file} with {', '.join(within)}" if within else str(file)
 
 
-def _variables_within(loc: Loc) -> Iterator[str]:
-    """Variables that set something inside `loc`, where the file's values and theirs meet."""
+def _names(message: str, key: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(key)}\b", message) is not None
+
+
+def _variables_within(loc: Loc) -> Iterator[tuple[str, str]]:
+    """Variables that set something inside `loc`, where the file's values and theirs meet, with the key from there."""
     prefix = _PREFIX + "".join(f"{part}__".upper() for part in loc)
     fields = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
     for name in os.environ:
         if name in _SHORT:
             if _SHORT[name][: len(loc)] == loc:
-                yield name
+                yield name, ".".join(_SHORT[name][len(loc) :])
         elif name.startswith(prefix) and name.split("__")[0] in fields:
-            yield name
+            yield name, name.removeprefix(prefix).replace("__", ".").lower()
 
 
 def _suggest(word: str, allowed: list[str]) -> str:

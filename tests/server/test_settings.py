@@ -195,7 +195,7 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
         ),
         (
             {"speculation": {"verifiers": {"fly": {"windw": 1}}}},
-            "unknown key speculation.verifiers.fly.windw; did you mean window? Allowed: entropy, entropy_threshold, ",
+            "key speculation.verifiers.fly.windw; did you mean window? Allowed: entropy, entropy_threshold, window",
         ),
         (
             {"models": {"target": {"source": "./m", "weights": "fp8"}}},
@@ -203,12 +203,29 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
         ),
         (
             {"models": {"target": {"source": "name"}}},
-            'models.target.source[0] = "name": should be a local folder, a .gguf file or a Hugging Face name',
+            'models.target.source = "name": should be a local folder, a .gguf file or a Hugging Face name',
         ),
+        (
+            {"models": {"target": {"source": ["org/name", "name"]}}},
+            'models.target.source[1] = "name": should be a local folder, a .gguf file or a Hugging Face name',
+        ),
+        (
+            {"models": {"target": {"source": "./m"}, "draft": {"source": "name"}}},
+            "a Hugging Face name (organisation/model), or target for the target's own files",
+        ),
+        ({"models": {"target": {"name": "a"}, "draft": {"source": "target"}}}, "missing key models.target.source"),
+        (
+            {"models": {"target": {"source": {"pypi": "a==1"}, "sha256": "abc"}, "draft": {"source": "target"}}},
+            'models.target.sha256 = "abc": should be 64 hex digits',
+        ),
+        ({"scheduler": {"max_running": True}}, "scheduler.max_running = true: should be a number"),
+        ({"server": {"drain_seconds": False}}, "server.drain_seconds = false: should be a number"),
+        ({"max_context": True}, "max_context = true: should be a number"),
+        (target(size=True), "models.target.size = true: should be a number"),
         ({"models": {"target": {"source": {"url": "x"}}}}, "should have one of the keys path, huggingface or pypi"),
         (
             {"models": {"target": {"source": {"pypi": "name"}}}},
-            "models.target.source[0].pypi = \"name\": 'name' should be pinned, as in name==1.0",
+            "models.target.source.pypi = \"name\": 'name' should be pinned, as in name==1.0",
         ),
         (
             {"models": {"target": {"source": {"pypi": "p{3..1}==1"}}}},
@@ -259,7 +276,7 @@ def test_the_line_says_where_the_value_came_from(tmp_path: Path, monkeypatch: py
 
 
 def test_keys_are_never_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLIPSTREAM_API_KEYS", "sk-secret")
+    monkeypatch.setenv("SLIPSTREAM_API_KEYS", "123456")
     assert refusal(tmp_path) == 'SLIPSTREAM_API_KEYS: server.api_keys: should be a list, such as ["sk-..."]'
     monkeypatch.setenv("SLIPSTREAM_API_KEYS", '["sk-secret", 7]')
     assert "secret" not in refusal(tmp_path)
@@ -281,6 +298,14 @@ def test_an_unknown_variable_is_refused_but_not_a_platforms_service_links(
     assert "secret" not in text
 
 
+def test_a_list_may_be_written_without_brackets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLIPSTREAM_API_KEYS", "sk-1, sk-2")
+    monkeypatch.setenv("SLIPSTREAM_SERVER__CORS_ORIGINS", "https://a.b")
+    server = load(tmp_path).server
+    assert [key.get_secret_value() for key in server.api_keys] == ["sk-1", "sk-2"]
+    assert server.cors_origins == ("https://a.b",)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -297,6 +322,8 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, content: str, message: 
         load_settings(file)
     with pytest.raises(ConfigError, match="no such file"):
         load_settings(tmp_path / "missing.yaml")
+    with pytest.raises(ConfigError, match="is a folder; name its files"):
+        load_settings(tmp_path)
 
 
 def test_what_is_allowed_but_odd_is_a_warning(tmp_path: Path) -> None:
@@ -345,5 +372,7 @@ def test_a_mistake_that_file_and_environment_make_together_names_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLIPSTREAM_MAX_CONTEXT", "99999999")
+    monkeypatch.setenv("SLIPSTREAM_CACHE_DIR", str(tmp_path))  # has nothing to do with it
+    monkeypatch.setenv("SLIPSTREAM_API_KEYS", "sk-1")
     text = refusal(tmp_path, kv_cache={"tokens": 1000})
     assert text.startswith("/config.yaml with SLIPSTREAM_MAX_CONTEXT: max_context = 99999999")
