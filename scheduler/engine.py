@@ -90,18 +90,20 @@ class AsyncEngine:
         self._accepting = True
         self._task = asyncio.create_task(self._serve(), name="engine")
 
-    async def stop(self, drain_seconds: float = 0.0) -> None:
-        """Refuse newcomers, let all that were accepted finish within drain_seconds, then abort the rest."""
+    async def stop(self, drain_seconds: float = 0.0) -> int:
+        """Refuse newcomers, let all that were accepted finish within drain_seconds, then abort the rest: how many."""
         self._accepting = False
         if self._task is None:
-            return
+            return 0
         self._wake.set()
         _, unfinished = await asyncio.wait({self._task}, timeout=drain_seconds)
+        rest = list(self._jobs.values()) if unfinished else []
         if unfinished:
-            for job in list(self._jobs.values()):
+            for job in rest:
                 self._abort(job)
             await asyncio.wait({self._task})
         self._worker.close()
+        return len(rest)
 
     def submit(
         self,

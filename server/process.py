@@ -41,9 +41,12 @@ class _Server(uvicorn.Server):
         ending = asyncio.create_task(self._readiness.end())
         await super().shutdown(sockets)
         if self.force_exit:
+            stats = self._readiness.stats()
+            cut_off = 0 if stats is None else stats.running + stats.waiting
             ending.cancel()
         else:
-            await ending
+            cut_off = await ending
+        log.info("stopped; answers cut off: %d", cut_off)
 
 
 class ServerProcess:

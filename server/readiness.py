@@ -82,14 +82,13 @@ class Readiness:
         self.status = "ready"
         logger.info("ready: %s, context %d tokens", self._config.model, model.max_context)
 
-    async def end(self) -> None:
-        """Stop loading, or let running answers finish within the configured time."""
+    async def end(self) -> int:
+        """Stop loading, or let running answers finish within the configured time. How many were cut off then."""
         self.status = "stopping"
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._model is not None:
-            await self._model.engine.stop(self._config.drain_seconds)
+        return 0 if self._model is None else await self._model.engine.stop(self._config.drain_seconds)
 
 
 async def _warm_up(model: LiveModel) -> None:

@@ -177,7 +177,7 @@ async def test_draining_finishes_what_was_accepted_and_refuses_the_rest() -> Non
         engine.submit(ask("late"))
     for _, last in await asyncio.gather(*map(collect, streams)):
         assert last.reason is FinishReason.LENGTH
-    await stopping
+    assert await stopping == 0
     await engine.stop()
     assert_clean(on, engine.stats())
 
@@ -188,7 +188,7 @@ async def test_the_drain_deadline_aborts_running_and_waiting() -> None:
     await engine.start()
     streams = [engine.submit(ask(str(n), max_tokens=400)) for n in range(3)]
     assert isinstance(await anext(streams[0]), TokensEvent)
-    await engine.stop(drain_seconds=0.02)
+    assert await engine.stop(drain_seconds=0.02) == 3
     for stream in streams:
         assert (await collect(stream))[1].reason is FinishReason.ABORT
     assert_clean(on, engine.stats())
