@@ -29,7 +29,7 @@ async def read_answer(generation: Generation) -> AsyncIterator[AnswerDelta]:
         parts = parser.feed(delta.text)
         reason = delta.finish_reason
         if reason is not None:
-            parts += parser.finish()
+            parts += parser.finish(cut_short=reason == "length")
             if reason == "stop" and parser.called:
                 reason = reading.calls_reason
         if parts or delta.tokens or reason is not None:

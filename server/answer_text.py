@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from core.provenance import FinishReason
 from core.sequence import CommittedToken
 from server.text.detokenizer import Detokenizer
-from server.text.stop_strings import StopAutomaton, StopCursor
+from server.text.stop_strings import Scope, StopAutomaton, StopCursor
 from server.text.token_bytes import TokenBytes
 
 
@@ -38,13 +38,19 @@ class Piece:
 
 class AnswerText:
     """Fed with every delivered token of one sequence, in order. keep_tokens: whether pieces list tokens. show_stop:
-    whether the stop string that ends the answer is shown, so that the text is cut behind it."""
+    whether the stop string that ends the answer is shown, so that the text is cut behind it. scope: what of the
+    answer stop strings act on; the engine must have one like it."""
 
     def __init__(
-        self, token_bytes: TokenBytes, stops: StopAutomaton | None, keep_tokens: bool, show_stop: bool = False
+        self,
+        token_bytes: TokenBytes,
+        stops: StopAutomaton | None,
+        keep_tokens: bool,
+        show_stop: bool = False,
+        scope: Scope | None = None,
     ) -> None:
         self._token_bytes = token_bytes
-        self._cursor = StopCursor(stops) if stops is not None else None
+        self._cursor = StopCursor(stops, scope) if stops is not None else None
         self._keep_tokens = keep_tokens
         self._show_stop = show_stop
         self._held = bytearray()  # behind the first gate

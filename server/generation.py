@@ -20,6 +20,7 @@ from server.errors import ApiError, context_exceeded, internal, invalid, unavail
 from server.live_model import LiveModel
 from server.text.chat_format import AnswerReading
 from server.text.constraints import Constraint
+from server.text.stop_scope import StopScope
 from server.text.stop_strings import StopAutomaton, StopStrings
 
 
@@ -74,7 +75,8 @@ class Generation:
         self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         self._ahead: tuple[int, Event] | None = None  # taken from the queue, not yet given out
         self._answers = [
-            AnswerText(self._token_bytes, plan.stops, plan.list_tokens, plan.show_stop) for _ in plan.requests
+            AnswerText(self._token_bytes, plan.stops, plan.list_tokens, plan.show_stop, self._scope())
+            for _ in plan.requests
         ]
         self._thoughts = [plan.reading.counter() if plan.reading is not None else None for _ in plan.requests]
         self._logprob_sums = [0.0] * len(plan.requests)
@@ -98,10 +100,14 @@ class Generation:
         plan = self._plan
         return self._model.engine.submit(
             request,
-            None if plan.stops is None else StopStrings(plan.stops, self._token_bytes),
+            None if plan.stops is None else StopStrings(plan.stops, self._token_bytes, self._scope()),
             grammar=None if plan.constraint is None else plan.constraint.start(request.end_token_ids),
             spans=None if plan.reading is None else plan.reading.spans(self._model.token_bytes),
         )
+
+    def _scope(self) -> StopScope | None:
+        """What of one answer its stop strings act on: one for the engine, and one like it for the text."""
+        return self._plan.reading.stop_scope() if self._plan.reading is not None and self._plan.stops else None
 
     def _refusal(self, error: Exception) -> Exception:
         if isinstance(error, QueueFull):

@@ -41,8 +41,9 @@ def with_reading(plan: GenerationPlan, use: ToolUse | None, model: LiveModel) ->
     )
     if not use.forced:
         return replace(plan, reading=reading)
-    constraint = _forced(use, reading.opened, model)
-    return replace(plan, reading=reading, constraint=constraint, constraint_param="tools")
+    constraint, reading = _forced(use, reading.opened, model), replace(reading, forced=True)
+    # The whole answer is calls, announced or not, and thoughts: there are no words for stop strings to act on.
+    return replace(plan, reading=reading, constraint=constraint, constraint_param="tools", stops=None)
 
 
 def around_answer(prompt: Sequence[int], use: ToolUse | None, model: LiveModel) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from server.text.answer_parts import Content, Part
 from server.text.reasoning import THINK_TAGS, ReasoningSplitter, ReasoningTags
 from server.text.reasoning_count import ReasoningCounter
+from server.text.stop_scope import StopScope
 from server.text.token_bytes import TokenBytes
 from server.text.tool_calls import CallParser
 from server.text.tool_forms import FORMS
@@ -69,7 +70,8 @@ class AnswerReading:
     """How the answers to one request are read.
 
     form: None if it calls no tools. names: what may be called. most_calls: more are left out. opened: whether the
-    prompt ends inside the reasoning. calls_reason: the finish reason of an answer that stopped with calls.
+    prompt ends inside the reasoning. calls_reason: the finish reason of an answer that stopped with calls. forced:
+    whether the answers are nothing but calls.
     """
 
     reasoning: ReasoningTags | None = None
@@ -78,6 +80,7 @@ class AnswerReading:
     names: frozenset[str] = frozenset()
     most_calls: int | None = None
     calls_reason: str = "tool_calls"
+    forced: bool = False
 
     @property
     def markup(self) -> frozenset[str]:
@@ -87,11 +90,18 @@ class AnswerReading:
 
     def parser(self) -> "AnswerParser":
         splitter = ReasoningSplitter(self.reasoning, self.opened) if self.reasoning is not None else None
-        return AnswerParser(splitter, self.form(self.names, self.most_calls) if self.form is not None else None)
+        calls = self.form(self.names, self.most_calls) if self.form is not None else None
+        return AnswerParser(splitter, calls, self.forced)
 
     def counter(self) -> ReasoningCounter | None:
         """Of one answer's reasoning; None where there can be none."""
         return ReasoningCounter(self.reasoning, self.opened) if self.reasoning is not None else None
+
+    def stop_scope(self) -> StopScope | None:
+        """What of one answer its stop strings act on; None for all of it."""
+        if self.form is None and self.reasoning is None:
+            return None
+        return StopScope(self.form, self.reasoning, self.opened)
 
     def spans(self, token_bytes: TokenBytes) -> CallSpans | None:
         """The tracker of one answer; None where there is nothing to protect."""
@@ -112,9 +122,10 @@ def opens_reasoning(prompt: Sequence[int], reasoning: ReasoningTags | None, toke
 class AnswerParser:
     """One answer's text in, its parts out; see CallParser and ReasoningSplitter for what they promise."""
 
-    def __init__(self, splitter: ReasoningSplitter | None, calls: CallParser | None) -> None:
+    def __init__(self, splitter: ReasoningSplitter | None, calls: CallParser | None, forced: bool = False) -> None:
         self._splitter = splitter
         self._calls = calls
+        self._forced = forced
         self._fed = 0  # characters
 
     def feed(self, text: str) -> list[Part]:
@@ -123,10 +134,11 @@ class AnswerParser:
         self._fed += len(text)
         return list(self._read(parts if self._splitter is None else self._splitter.feed(text)))
 
-    def finish(self) -> list[Part]:
-        """The answer has ended."""
+    def finish(self, cut_short: bool = False) -> list[Part]:
+        """The answer has ended. cut_short: by max_tokens; what looks like words may then be a beginning of a call."""
         parts = list(self._read(self._splitter.finish())) if self._splitter is not None else []
-        return parts + (self._calls.finish() if self._calls is not None else [])
+        parts += self._calls.finish(cut_short) if self._calls is not None else []
+        return [part for part in parts if not (cut_short and self._forced and isinstance(part, Content))]
 
     def _read(self, parts: list[Part]) -> Iterator[Part]:
         for part in parts:

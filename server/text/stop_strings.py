@@ -8,6 +8,7 @@ Which string wins: the one that ends first; of those ending at the same byte, th
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Protocol
 
 from server.text.token_bytes import TokenBytes
 
@@ -67,12 +68,22 @@ class StopAutomaton:
         return edges[state][byte]
 
 
+class Scope(Protocol):
+    """Which bytes stop strings act on; stateful, one object for each walk. See stop_scope.py."""
+
+    @property
+    def hidden(self) -> bool: ...
+    def passes(self, data: bytes) -> bool: ...
+    def step(self, byte: int) -> int: ...
+
+
 class StopCursor:
     """One walk through an answer. `match`: (start, end) of a stop string that ends inside the newest piece, as
-    byte offsets from the start of the answer, or None."""
+    byte offsets from the start of the answer, or None. scope: None for all of the answer."""
 
-    def __init__(self, automaton: StopAutomaton) -> None:
+    def __init__(self, automaton: StopAutomaton, scope: Scope | None = None) -> None:
         self._automaton = automaton
+        self._scope = scope
         self._state = 0
         self.position = 0  # bytes seen
         self.match: tuple[int, int] | None = None
@@ -80,18 +91,29 @@ class StopCursor:
     def feed(self, data: bytes) -> bool:
         """Take the next piece; True if a stop string ends inside it. Goes on after a match: one that came before
         min_tokens does not end the answer."""
-        automaton, state = self._automaton, self._state
+        automaton, scope, state = self._automaton, self._scope, self._state
         self.match = None
-        if not state and automaton.first_bytes.isdisjoint(data):  # most tokens of most answers
-            self.position += len(data)
+        if not state and automaton.first_bytes.isdisjoint(data) and (scope is None or scope.passes(data)):
+            self.position += len(data)  # most tokens of most answers
             return False
         for offset, byte in enumerate(data, start=self.position + 1):
+            if scope is not None and self._hides(scope, byte, offset):
+                state = 0
+                continue
             state = automaton.step(state, byte)
             if self.match is None and automaton.match[state]:
                 self.match = (offset - automaton.match[state], offset)
         self._state = state
         self.position += len(data)
         return self.match is not None
+
+    def _hides(self, scope: Scope, byte: int, offset: int) -> bool:
+        """Whether a byte belongs to markup. The tag that opens it does so too, in hindsight."""
+        hidden = scope.hidden
+        tag = scope.step(byte)
+        if tag and self.match is not None and self.match[1] > offset - tag:
+            self.match = None
+        return hidden or tag > 0
 
     @property
     def held(self) -> int:
@@ -102,8 +124,8 @@ class StopCursor:
 class StopStrings:
     """core.sequence.StopCondition over the bytes of the delivered tokens; used by the thread that commits."""
 
-    def __init__(self, automaton: StopAutomaton, token_bytes: TokenBytes) -> None:
-        self._cursor = StopCursor(automaton)
+    def __init__(self, automaton: StopAutomaton, token_bytes: TokenBytes, scope: Scope | None = None) -> None:
+        self._cursor = StopCursor(automaton, scope)
         self._token_bytes = token_bytes
 
     def push(self, token_id: int) -> bool:

@@ -58,13 +58,18 @@ class CallParser:
         self._run(last=False)
         return self._take()
 
-    def finish(self) -> list[Part]:
-        """The answer has ended."""
+    def finish(self, cut_short: bool = False) -> list[Part]:
+        """The answer has ended. cut_short: not because the model was done, so that an announced call whose beginning
+        is all there is would have become one; that is not shown."""
+        if cut_short and self._mode is Mode.OPENED:
+            self._drop()
         self._run(last=True)
         if self._reader is not None:
             self._reader.finish()
             self._pass_on(self._reader)
-            if not self._reader.started:
+            if cut_short and not self._unannounced and not self._reader.started:
+                self._drop()
+            elif not self._reader.started:
                 self._give_up()
         rest, self._text = "".join(self._raw) + self._text, ""
         self._say(rest)
@@ -160,6 +165,11 @@ class CallParser:
 
     def _counts(self) -> bool:
         return self._most_calls is None or self.calls <= self._most_calls
+
+    def _drop(self) -> None:
+        """Forget what has been read of a call, and what is behind it."""
+        self._raw.clear()
+        self._text = ""
 
     def _give_up(self) -> None:
         """It was no call: its text is content."""

@@ -26,12 +26,15 @@ class _State(NamedTuple):
     stuck: bool = False  # unclear what is quoted: the rest counts as a call
 
 
+START = _State(0, False, True, False)
+
+
 @dataclass(frozen=True, slots=True)
 class SpanRules:
     """What opens and closes a call in one form.
 
     automaton: over all tags. opening, closing: its nodes at the end of a tag that opens a call, or closes one; any
-    other tag ends the reasoning, behind which the answer proper begins. bare: see CallParser.
+    other tag ends the reasoning, behind which the answer proper begins. bare: see `of`.
     """
 
     automaton: StopAutomaton
@@ -40,11 +43,12 @@ class SpanRules:
     bare: bool
 
     @classmethod
-    def of(cls, form: type[CallParser], reasoning: ReasoningTags | None) -> "SpanRules":
+    def of(cls, form: type[CallParser], reasoning: ReasoningTags | None, bare: bool = True) -> "SpanRules":
+        """bare: whether calls that nothing announces count, where the form has them."""
         kinds = (form.markers, (form.closing,) if form.closing else (), (reasoning.closing,) if reasoning else ())
         automaton = StopAutomaton(tag.encode() for tags in kinds for tag in tags)
         opening, closing, _ = (frozenset(_walk(automaton, tag.encode()) for tag in tags) for tags in kinds)
-        return cls(automaton, opening, closing, form.bare)
+        return cls(automaton, opening, closing, bare and form.bare)
 
     def advance(self, state: _State, data: bytes) -> _State:
         node, inside, fresh, fence, quoted, escaped, stuck = state
@@ -85,7 +89,7 @@ class CallSpans:
     def __init__(self, rules: SpanRules, token_bytes: TokenBytes) -> None:
         self._rules = rules
         self._token_bytes = token_bytes
-        self._state = _State(0, False, True, False)
+        self._state = START
 
     def push(self, token_id: int) -> None:
         self._state = self._rules.advance(self._state, self._token_bytes[token_id])
