@@ -117,8 +117,8 @@ class ChatSettings(Section):
 
 
 def _as_list(value: Any) -> Any:
-    """`a,b`, as it is easily written in a variable, is the list [a, b]."""
-    return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
+    """`a,b`, as it is easily written in a variable, is the list [a, b]. A blank stays: no key must not mean no lock."""
+    return [item.strip() for item in value.split(",")] if isinstance(value, str) else value
 
 
 class ServerSettings(Section):

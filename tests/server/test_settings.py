@@ -280,6 +280,9 @@ def test_keys_are_never_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert refusal(tmp_path) == 'SLIPSTREAM_API_KEYS: server.api_keys: should be a list, such as ["sk-..."]'
     monkeypatch.setenv("SLIPSTREAM_API_KEYS", '["sk-secret", 7]')
     assert "secret" not in refusal(tmp_path)
+    for blank in (" ", "sk-secret,"):
+        monkeypatch.setenv("SLIPSTREAM_API_KEYS", blank)
+        assert "empty key" in refusal(tmp_path)
     monkeypatch.setenv("SLIPSTREAM_API_KEYS", '["sk-secret", ""]')
     assert "empty key" in refusal(tmp_path)
     assert "secret" not in refusal(tmp_path)
