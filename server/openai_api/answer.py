@@ -23,6 +23,7 @@ from server.streaming import (
     while_connected,
 )
 from server.text.chat_template import PromptTooLongError, TemplateError
+from server.workers import CONSTRAINTS, PROMPTS, WorkPool
 
 T = TypeVar("T")
 _GONE = 499  # nobody reads it; it shows in access logs
@@ -66,13 +67,20 @@ class Renderer(Protocol):
         ...
 
 
-async def in_thread(build: Callable[..., T], *arguments: Any, model: LiveModel, param: str) -> T:
+def planning_pool(constrained: object, tool_choice: object = None) -> WorkPool:
+    """Where to plan a request. constrained: truthy if its answer must obey something; a forced call must, too."""
+    return CONSTRAINTS if constrained or tool_choice not in (None, "none", "auto") else PROMPTS
+
+
+async def in_thread(
+    build: Callable[..., T], *arguments: Any, model: LiveModel, param: str, pool: WorkPool = PROMPTS
+) -> T:
     """Render and tokenise off the event loop: a big prompt, or many long stop strings, take tens of milliseconds.
 
-    ApiError for a prompt that is too long or cannot be rendered.
+    ApiError for a prompt that is too long or cannot be rendered, and if too much waits for the pool.
     """
     try:
-        return await asyncio.to_thread(build, *arguments)
+        return await pool.run(build, *arguments)
     except PromptTooLongError as error:
         raise context_exceeded(model.max_context, error.tokens, error.exact, param) from None
     except (TemplateError, ValueError) as error:

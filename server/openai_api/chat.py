@@ -7,7 +7,7 @@ from server.errors import invalid, model_not_found
 from server.generation import GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
-from server.openai_api.answer import Envelope, answer, in_thread
+from server.openai_api.answer import Envelope, answer, in_thread, planning_pool
 from server.openai_api.chat_renderer import ChatRenderer
 from server.openai_api.parameters import make_plan
 from server.openai_api.schemas import ChatBody
@@ -31,7 +31,8 @@ class ChatEndpoint:
         streamed = bool(body.stream)
         kind = "chat.completion.chunk" if streamed else "chat.completion"
         envelope = Envelope.new("chatcmpl", kind, self._config.model, model)
-        plan = in_thread(self._plan, body, envelope.id, model, model=model, param="messages")
+        pool = planning_pool(body.wishes, body.tool_choice)
+        plan = in_thread(self._plan, body, envelope.id, model, model=model, param="messages", pool=pool)
         renderer = ChatRenderer(envelope, body, model.token_bytes)
         return await answer(request, streamed, plan, model, renderer, self._config.drain_seconds)
 

@@ -13,7 +13,7 @@ from server.errors import invalid, model_not_found
 from server.generation import Generation, GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
-from server.openai_api.answer import Envelope, answer, in_thread
+from server.openai_api.answer import Envelope, answer, in_thread, planning_pool
 from server.openai_api.legacy_logprobs import LegacyLogprobs, prompt_offsets
 from server.openai_api.parameters import make_plan
 from server.openai_api.schemas import CompletionBody
@@ -40,7 +40,8 @@ class CompletionEndpoint:
         if len(body.prompt) > most:
             raise invalid(f"'prompt' may hold at most {most} prompts, got {len(body.prompt)}.", "prompt")
         envelope = Envelope.new("cmpl", "text_completion", self._config.model, model)
-        plan = in_thread(self._plan, body, envelope.id, model, model=model, param="prompt")
+        pool = planning_pool(body.wishes)
+        plan = in_thread(self._plan, body, envelope.id, model, model=model, param="prompt", pool=pool)
         renderer = CompletionRenderer(envelope, body, model.token_bytes)
         return await answer(request, bool(body.stream), plan, model, renderer, self._config.drain_seconds)
 

@@ -10,7 +10,7 @@ from server.errors import ApiError, invalid, model_not_found, shorten
 from server.generation import GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
-from server.openai_api.answer import answer, in_thread
+from server.openai_api.answer import answer, in_thread, planning_pool
 from server.openai_api.parameters import make_plan
 from server.openai_api.responses_items import to_messages
 from server.openai_api.responses_object import ResponseObject
@@ -34,7 +34,8 @@ class ResponsesEndpoint:
         if not self._config.serves(body.model):
             raise model_not_found(body.model)
         response = ResponseObject(f"resp_{uuid.uuid4().hex}", int(time.time()), self._config.model, body)
-        plan = in_thread(self._plan, body, response.id, model, model=model, param="input")
+        pool = planning_pool(body.wishes, body.tool_choice)
+        plan = in_thread(self._plan, body, response.id, model, model=model, param="input", pool=pool)
         renderer = ResponseRenderer(response, body, model.token_bytes)
         return await answer(request, bool(body.stream), plan, model, renderer, self._config.drain_seconds, named_events)
 

@@ -21,6 +21,7 @@ from server.readiness import Readiness
 from server.serving_config import ServingConfig
 from server.streaming import WholeAnswer
 from server.version import VERSION
+from server.workers import TOKENIZING
 
 
 class TokenizeBody(BaseModel):
@@ -64,7 +65,7 @@ class TokenizationEndpoints:
         body = await read_body(request, TokenizeBody)
         self._check_model(body.model)
         param = "prompt" if body.messages is None else "messages"
-        answer = await in_thread(self._tokenize, body, model, model=model, param=param)
+        answer = await in_thread(self._tokenize, body, model, model=model, param=param, pool=TOKENIZING)
         return await asyncio.to_thread(WholeAnswer, answer)
 
     def _tokenize(self, body: TokenizeBody, model: LiveModel) -> dict[str, Any]:
@@ -89,7 +90,7 @@ class TokenizationEndpoints:
         model = self._readiness.model()
         body = await read_body(request, DetokenizeBody)
         self._check_model(body.model)
-        answer = await asyncio.to_thread(self._detokenize, body, model)
+        answer = await TOKENIZING.run(self._detokenize, body, model)
         return await asyncio.to_thread(WholeAnswer, answer)
 
     def _detokenize(self, body: DetokenizeBody, model: LiveModel) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from server.errors import invalid
 from server.generation import Generation, GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
-from server.openai_api.answer import answer, in_thread
+from server.openai_api.answer import answer, in_thread, planning_pool
 from server.openai_api.parameters import make_plan
 from server.readiness import Readiness
 from server.serving_config import ServingConfig
@@ -51,7 +51,8 @@ class GenerateEndpoints:
             body.check_streamed()
         else:
             body.check_whole()
-        plan = in_thread(self._plan, body, streamed, model, model=model, param="inputs")
+        pool = planning_pool(body.parameters.grammar is not None)
+        plan = in_thread(self._plan, body, streamed, model, model=model, param="inputs", pool=pool)
         renderer = GenerateRenderer(body, model, in_list)
         return await answer(request, streamed, plan, model, renderer, self._config.drain_seconds, token_events)
 

@@ -18,6 +18,7 @@ from server.text.token_bytes import TokenBytes
 from server.tgi_api.errors import tgi_errors
 from server.tgi_api.schemas import ChatTokenizeBody
 from server.version import VERSION
+from server.workers import TOKENIZING
 
 
 class InfoEndpoints:
@@ -52,7 +53,7 @@ class InfoEndpoints:
         """Messages as the model will read them: rendered by its template, and the tokens of that."""
         model = self._readiness.model()
         body = await read_body(request, ChatTokenizeBody)
-        answer = await in_thread(self._tokenize, body, model, model=model, param="messages")
+        answer = await in_thread(self._tokenize, body, model, model=model, param="messages", pool=TOKENIZING)
         return await asyncio.to_thread(WholeAnswer, answer)
 
     def _tokenize(self, body: ChatTokenizeBody, model: LiveModel) -> dict[str, Any]:
