@@ -29,13 +29,7 @@ class WorkPool:
         """work(*arguments) in one of the threads. ApiError 429 if too much is waiting; a caller that is cancelled
         takes back what has not begun."""
         if not self._places.acquire(blocking=False):
-            raise ApiError(
-                429,
-                f"The server is busy: too many requests are waiting for their {self._name}. Please try again later.",
-                type="rate_limit_error",
-                code="queue_full",
-                retry_after=_RETRY_AFTER,
-            )
+            raise busy(self._name)
         try:
             future = self._executor.submit(contextvars.copy_context().run, work, *arguments)
         except BaseException:
@@ -43,6 +37,12 @@ class WorkPool:
             raise
         future.add_done_callback(lambda _: self._places.release())
         return await asyncio.wrap_future(future)
+
+
+def busy(name: str) -> ApiError:
+    """429: too many wait for their work of that kind."""
+    message = f"The server is busy: too many requests are waiting for their {name}. Please try again later."
+    return ApiError(429, message, type="rate_limit_error", code="queue_full", retry_after=_RETRY_AFTER)
 
 
 PROMPTS = WorkPool("prompt to be read", threads=4, waiting=1024)

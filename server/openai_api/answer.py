@@ -23,7 +23,8 @@ from server.streaming import (
     while_connected,
 )
 from server.text.chat_template import PromptTooLongError, TemplateError
-from server.workers import CONSTRAINTS, PROMPTS, WorkPool
+from server.text.constraints import ConstraintsBusyError
+from server.workers import CONSTRAINTS, PROMPTS, WorkPool, busy
 
 T = TypeVar("T")
 _GONE = 499  # nobody reads it; it shows in access logs
@@ -83,6 +84,8 @@ async def in_thread(
         return await pool.run(build, *arguments)
     except PromptTooLongError as error:
         raise context_exceeded(model.max_context, error.tokens, error.exact, param) from None
+    except ConstraintsBusyError:
+        raise busy("grammar to be compiled") from None
     except (TemplateError, ValueError) as error:
         raise invalid(f"{error}.", param) from None
 

@@ -14,12 +14,14 @@ tokens for the biggest schemas. Only refusals are kept.
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache, partial
-from threading import Lock
-from typing import Any, cast
+from threading import BoundedSemaphore, Lock
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
@@ -33,6 +35,13 @@ JSON_OPTIONS = {"whitespace_pattern": r" |\n {0,24}", "coerce_one_of": False, "l
 """How llguidance is to read a schema, for its `x-guidance`."""
 
 _REFUSALS = 256  # kept
+_PATIENCE = 5.0  # seconds
+# llguidance recurses along rules that lead to rules; 128 KiB of them take some 100 MB, of which the system gives only
+# what is used.
+_STACK_BYTES = 512 << 20
+_stack_size = Lock()  # the setting is the process's
+_running = BoundedSemaphore(4)
+T = TypeVar("T")
 # llguidance's own limits but for two, lest `a{1000000}` hold up a round for seconds and one answer grow its lexer to
 # hundreds of megabytes: here a tenth of a second to make the lexer, 15 ms a mask, and 100 MB.
 _PARSER_LIMITS = LLParserLimits(initial_lexer_fuel=200_000, max_lexer_states=50_000, verbose_errors=False)
@@ -42,6 +51,10 @@ _MOST_DIVISOR_STATES = 10_000
 
 class ConstraintError(ValueError):
     """The constraint cannot be compiled; the message is fit for the client."""
+
+
+class ConstraintsBusyError(Exception):
+    """Other constraints, which take very long, are still being compiled."""
 
 
 class Constraint:
@@ -146,7 +159,7 @@ class Constraints:
             if refusal.reason is not None:
                 raise ConstraintError(refusal.reason)
             try:
-                return self._compile(text)
+                return _apart(partial(self._compile, text), _PATIENCE)
             except ConstraintError as error:
                 refusal.reason = str(error)
                 raise
@@ -162,11 +175,42 @@ class Constraints:
                 matcher = trial
         if matcher.is_error():
             raise ConstraintError(_reason(matcher.get_error()))
-        renew = partial(self._matcher, grammar)
+        renew = partial(_apart, partial(self._matcher, grammar))
         return Constraint(matcher, renew, self._tokenizer.eos_token, self._eos_token_ids, self._is_text)
 
     def _matcher(self, grammar: str) -> LLMatcher:
         return LLMatcher(self._tokenizer, grammar, log_level=0, limits=_PARSER_LIMITS)
+
+
+def _apart(work: Callable[[], T], patience: float | None = None) -> T:
+    """work() in a thread of its own, with a stack for any depth of rules that fits a request.
+
+    ConstraintError if it takes more than `patience` seconds; nothing can stop it, but nobody waits for it either.
+    ConstraintsBusyError if too much of the kind still runs.
+    """
+    if patience is not None and not _running.acquire(timeout=patience):
+        raise ConstraintsBusyError
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+        finally:
+            if patience is not None:
+                _running.release()
+
+    with _stack_size:
+        before = threading.stack_size(_STACK_BYTES)
+        try:
+            threading.Thread(target=run, name="constraint", daemon=True).start()
+        finally:
+            threading.stack_size(before)
+    try:
+        return future.result(patience)
+    except TimeoutError:
+        raise ConstraintError("it takes too long to compile") from None
 
 
 @dataclass(slots=True)
