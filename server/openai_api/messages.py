@@ -23,7 +23,7 @@ class ToolCall(BaseModel):
 
 
 class ChatMessage(BaseModel):
-    """One turn. Content may be null only where an assistant called tools or refused. reasoning_content (or reasoning,
+    """One turn. Content may be null only in an assistant's: then there was none. reasoning_content (or reasoning,
     as others call it): what the assistant thought, for templates that show it again."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
@@ -38,7 +38,7 @@ class ChatMessage(BaseModel):
 
     @model_validator(mode="after")
     def _is_complete(self) -> "ChatMessage":
-        if self.content is None and (self.role != "assistant" or not (self.tool_calls or self.refusal)):
+        if self.content is None and self.role != "assistant":
             raise ValueError(f"a message of role '{self.role}' needs content")
         if self.role == "tool" and not self.tool_call_id:
             raise ValueError("a message of role 'tool' needs the tool_call_id of the call that it answers")
@@ -46,7 +46,9 @@ class ChatMessage(BaseModel):
 
     def for_template(self) -> dict[str, Any]:
         """Only what was given and belongs to its role: templates ask whether a key is there."""
-        known: dict[str, Any] = {"role": self.role, "content": self.content}
+        # Templates know null as what stands beside calls; a turn without either has no words.
+        silent = self.content is None and not self.tool_calls
+        known: dict[str, Any] = {"role": self.role, "content": "" if silent else self.content}
         if self.name is not None:
             known["name"] = self.name
         if self.role == "tool":

@@ -76,7 +76,11 @@ def make_plan(
         stops=_stops(body, config),
         show_stop=body.shows_stop,
         list_tokens=body.alternatives is not None,
-        warnings=(*speculation.warnings, *misspelt(body.model_extra or ())),
+        warnings=(
+            *speculation.warnings,
+            *(f"'{name}' has no effect: the model answers as it was trained to." for name in body.without_effect),
+            *misspelt(body.model_extra or ()),
+        ),
         prompt_param=field,
         constraint=constraint[0] if constraint else None,
         constraint_param=constraint[1] if constraint else None,

@@ -63,7 +63,7 @@ class ResponseObject:
             "max_output_tokens": body.max_output_tokens,
             "max_tool_calls": body.max_tool_calls,
             "metadata": body.metadata or {},
-            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "parallel_tool_calls": body.parallel,
             "previous_response_id": None,
             "prompt_cache_key": body.prompt_cache_key,
             "reasoning": {"effort": None, "summary": None},

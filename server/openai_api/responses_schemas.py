@@ -5,12 +5,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from server.errors import ApiError, invalid, shorten, unsupported
+from server.openai_api import refused
 from server.openai_api.fields import TokenCount
 from server.openai_api.schemas import SamplingBody
 from server.openai_api.structured import Wanted
-from server.openai_api.tools import Function, Tool
+from server.openai_api.tools import Function, Tool, allows_several
 
 LOGPROBS = "message.output_text.logprobs"
+# What agents ask for so that thoughts can be sent back: here they are in the answer as they are.
+ENCRYPTED = "reasoning.encrypted_content"
 
 
 def _input(value: Any) -> str | list[Any]:
@@ -94,18 +97,18 @@ class TextFormat(_Options):
 
 
 class TextOptions(_Options):
-    """format: what the answer must be."""
+    """format: what the answer must be. verbosity changes nothing."""
 
     format: TextFormat | None = None
-    verbosity: Literal["medium"] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class ReasoningOptions(_Options):
-    """Only nulls: a model that thinks does so as it was trained to, and shows its thoughts in full."""
+    """Changes nothing: a model that thinks does so as it was trained to, and shows its thoughts in full."""
 
-    effort: Nothing = None
-    summary: Nothing = None
-    generate_summary: Nothing = None
+    effort: str | None = None
+    summary: str | None = None
+    generate_summary: str | None = None
 
 
 class FunctionTool(_Options):
@@ -128,16 +131,7 @@ class ResponseStreamOptions(_Options):
 class ResponsesBody(SamplingBody):
     """POST /v1/responses: one answer, of which nothing is kept."""
 
-    REFUSED: ClassVar[dict[str, tuple[Any, ...]]] = {
-        **SamplingBody.REFUSED,
-        "n": (1,),
-        "access_programs": (),
-        "chat_template": (),
-        "chat_template_kwargs": ({},),
-        "context_management": ([],),
-        "moderation": (),
-        "prompt_cache_options": ({},),
-    }
+    REFUSED: ClassVar[refused.Refused] = refused.RESPONSES
     # Parameters of the other endpoints, which SDKs let through: ignoring them would answer another question.
     MOVED: ClassVar[dict[str, str]] = {
         "messages": "input",
@@ -155,7 +149,7 @@ class ResponsesBody(SamplingBody):
     input: Input
     instructions: str | None = None
     max_output_tokens: TokenCount | None = None
-    include: list[Annotated[str, WithJsonSchema({"const": LOGPROBS})]] | None = None
+    include: list[Annotated[str, WithJsonSchema({"enum": [LOGPROBS, ENCRYPTED]})]] | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
@@ -193,7 +187,7 @@ class ResponsesBody(SamplingBody):
                 message = f"'{name}' needs stored answers, and this server stores nothing; send the whole conversation."
                 raise invalid(message, name, "unsupported_parameter")
         for name in self.include or ():
-            if name != LOGPROBS:
+            if name not in (LOGPROBS, ENCRYPTED):
                 raise invalid(f"'include' may only name '{LOGPROBS}'.", "include", "unsupported_value")
         if self.top_logprobs and self.alternatives is None:
             raise invalid(f"'top_logprobs' needs '{LOGPROBS}' in 'include'.", "top_logprobs")
@@ -201,16 +195,25 @@ class ResponsesBody(SamplingBody):
             raise invalid(f"'return_provenance' needs '{LOGPROBS}' in 'include'.", "return_provenance")
         if self.stream_options is not None and not self.stream:
             raise invalid("'stream_options' is only allowed when 'stream' is true.", "stream_options")
-        for name, value in (self.reasoning.model_dump() if self.reasoning is not None else {}).items():
-            if value is not None:
-                raise unsupported(f"reasoning.{name}", f"'reasoning.{name}' is")
         return self
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        wished = self.reasoning.model_dump(exclude_none=True) if self.reasoning is not None else {}
+        names = [f"reasoning.{name}" for name in wished]
+        verbose = self.text is not None and self.text.verbosity not in (None, "medium")
+        return (*names, "text.verbosity") if verbose else tuple(names)
 
     @property
     def nested_tool_choice(self) -> Any:
         """tool_choice as chat completions write it."""
         choice = self.tool_choice
         return {"type": "function", "function": {"name": choice["name"]}} if isinstance(choice, dict) else choice
+
+    @property
+    def parallel(self) -> bool:
+        """Whether an answer may hold several calls."""
+        return allows_several(self.nested_tool_choice, self.parallel_tool_calls)
 
     @property
     def text_format(self) -> TextFormat:

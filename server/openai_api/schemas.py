@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from server.errors import invalid, unsupported
+from server.openai_api import refused
 from server.openai_api.fields import (
     LogitBias,
     Penalty,
@@ -42,16 +43,7 @@ class StreamOptions(BaseModel):
 class SamplingBody(_Body):
     """What every endpoint that generates shares."""
 
-    # Parts of other APIs that would change the answer; (values that ask for nothing special) are fine.
-    REFUSED: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "prompt_embeds": (),
-        "guided_decoding_backend": ("auto", "guidance"),
-        "guided_whitespace_pattern": (),
-        "structural_tag": (),
-        "use_beam_search": (False,),
-        "prediction": (),
-        "prompt_logprobs": (),
-    }
+    REFUSED: ClassVar[refused.Refused] = refused.SHARED
 
     model: str
     temperature: Temperature | None = None
@@ -116,6 +108,11 @@ class SamplingBody(_Body):
         return self.choices
 
     @property
+    def without_effect(self) -> tuple[str, ...]:
+        """What was asked of the model's manner, which no request can change."""
+        return ()
+
+    @property
     def shows_stop(self) -> bool:
         """Whether the stop string that ended an answer is part of its text."""
         return bool(self.include_stop_str_in_output)
@@ -155,19 +152,7 @@ class GenerationBody(SamplingBody):
 class ChatBody(GenerationBody):
     """POST /v1/chat/completions."""
 
-    REFUSED: ClassVar[dict[str, tuple[Any, ...]]] = {
-        **GenerationBody.REFUSED,
-        "functions": ([],),
-        "function_call": ("none", "auto"),
-        "audio": (),
-        "modalities": (["text"],),
-        "web_search_options": (),
-        "chat_template": (),
-        "chat_template_kwargs": ({},),
-        "documents": ([],),
-        "add_generation_prompt": (True,),
-        "continue_final_message": (False,),
-    }
+    REFUSED: ClassVar[refused.Refused] = refused.CHAT
 
     messages: list[ChatMessage] = Field(min_length=1)
     max_completion_tokens: TokenCount | None = Field(None, description="wins over max_tokens")
@@ -193,6 +178,11 @@ class ChatBody(GenerationBody):
         return self
 
     @property
+    def without_effect(self) -> tuple[str, ...]:
+        given, usual = self.model_extra or {}, {"reasoning_effort": (None,), "verbosity": (None, "medium")}
+        return tuple(name for name, values in usual.items() if given.get(name) not in values)
+
+    @property
     def token_limit(self) -> int | None:
         return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
 
@@ -204,6 +194,7 @@ class ChatBody(GenerationBody):
 class CompletionBody(GenerationBody):
     """POST /v1/completions."""
 
+    REFUSED: ClassVar[refused.Refused] = refused.COMPLETIONS
     DEFAULT_MAX_TOKENS: ClassVar[int] = 16
 
     prompt: Prompts

@@ -77,8 +77,13 @@ def tool_use(
         functions=functions,
         forced=named is not None or choice == "required",
         named=named is not None,
-        parallel=named is None and (parallel is True if choice == "required" else parallel is not False),
+        parallel=allows_several(choice, parallel),
     )
+
+
+def allows_several(choice: Any, parallel: bool | None) -> bool:
+    """Whether an answer may make several calls: see ToolUse."""
+    return _named(choice) is None and (parallel is True if choice == "required" else parallel is not False)
 
 
 def _named(choice: Any) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.serving import chat, chat_body, error_of, running, serve_config
+from tests.server.serving import chat, chat_body, completion_body, error_of, running, serve_config
 
 CHAT = "/v1/chat/completions"
 
@@ -107,6 +107,22 @@ async def test_a_wrong_value_is_a_400_with_its_parameter(client: httpx.AsyncClie
     for more in ({}, {"stream": True}):
         body = {**chat_body(), **(more if "stream" not in change and "stream_options" not in change else {}), **change}
         error_of(await client.post(CHAT, json=body), 400, param=param)
+
+
+OTHERS = {"bad_words": ["x"], "allowed_token_ids": [1], "truncate_prompt_tokens": 5, "typical_p": 0.5, "grammar": "x"}
+OTHERS |= {"regex": "x", "ebnf": "x", "json_schema": {}, "logits_processors": ["x"], "length_penalty": 2.0}
+OTHERS |= {"min_length": 5, "thinking_token_budget": 5, "enable_thinking": False, "skip_special_tokens": False}
+NEUTRAL = {"bad_words": [], "typical_p": 1.0, "length_penalty": 1.0, "min_length": 0, "skip_special_tokens": True}
+
+
+async def test_what_would_change_the_answer_elsewhere_is_refused_by_name(client: httpx.AsyncClient) -> None:
+    for name, value in (OTHERS | {"best_of": 2, "echo": True, "suffix": "x"}).items():
+        error_of(await client.post(CHAT, json=chat_body(**{name: value})), 400, name, "unsupported_parameter")
+    for name, value in (OTHERS | {"tools": [{}], "top_logprobs": 2}).items():
+        refused = await client.post("/v1/completions", json=completion_body(**{name: value}))
+        error_of(refused, 400, name, "unsupported_parameter")
+    await chat(client, **dict.fromkeys(OTHERS), best_of=1, echo=False, suffix="")
+    await chat(client, **NEUTRAL)
 
 
 async def test_errors_say_what_is_allowed(client: httpx.AsyncClient) -> None:
@@ -210,3 +226,11 @@ async def test_a_full_queue_is_an_honest_429() -> None:
         error_of(response, 429, code="queue_full")
         assert int(response.headers["retry-after"]) >= 1
         await chat(client)
+
+
+@pytest.mark.parametrize("silent", [{}, {"tool_calls": []}, {"reasoning_content": "hm"}, {"refusal": "no"}])
+async def test_an_assistants_turn_without_words_can_be_sent_back(client: httpx.AsyncClient, silent: Any) -> None:
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", **silent}, {"role": "user", "content": "b"}]
+    empty = [turns[0], {**turns[1], "content": ""}, turns[2]]
+    usages = [(await chat(client, messages=messages))["usage"]["prompt_tokens"] for messages in (turns, empty)]
+    assert usages[0] == usages[1]

@@ -213,3 +213,21 @@ async def test_the_sdk_parses_structured_answers_and_calls() -> None:
             (call,) = (await stream.get_final_response()).output
         assert call.type == "function_call"
         assert isinstance(call.parsed_arguments, Trip)
+
+
+async def test_a_response_says_whether_it_may_hold_several_calls(client: httpx.AsyncClient) -> None:
+    named = {"type": "function", "name": "weather"}
+    for more, several in (
+        ({}, True),
+        ({"parallel_tool_calls": False}, False),
+        ({"tool_choice": "required"}, False),
+        ({"tool_choice": "required", "parallel_tool_calls": True}, True),
+        ({"tool_choice": named, "parallel_tool_calls": True}, False),
+    ):
+        answer = await respond(client, **{**TOOL, "max_output_tokens": 4}, **more)
+        assert answer["parallel_tool_calls"] is several
+
+
+async def test_encrypted_thoughts_may_be_asked_for(client: httpx.AsyncClient) -> None:
+    answer = await respond(client, include=["reasoning.encrypted_content"], logit_bias=only_ascii())
+    assert answer["output"][0]["content"][0]["logprobs"] == []

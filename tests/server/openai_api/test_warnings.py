@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.server.openai_api.responses import respond
 from tests.server.serving import chat, chat_body, complete, running, serve_config, stream
 
 
@@ -48,8 +49,19 @@ async def test_a_misspelt_field_of_ours_is_pointed_out(client: httpx.AsyncClient
 
 
 async def test_fields_of_other_apis_are_ignored_in_silence(client: httpx.AsyncClient) -> None:
-    others = "top_a typical_p repeat_penalty num_speculative_tokens min_length cache_prompt reasoning_effort extra_body"
+    others = "top_a repeat_penalty num_speculative_tokens cache_prompt extra_body"
     assert await warnings_of(client, **dict.fromkeys(others.split(), 1)) == []
+
+
+async def test_what_asks_for_another_manner_is_taken_and_said_to_have_no_effect(client: httpx.AsyncClient) -> None:
+    sentence = "'{}' has no effect: the model answers as it was trained to."
+    assert await warnings_of(client, reasoning_effort="low") == [sentence.format("reasoning_effort")]
+    assert await warnings_of(client, verbosity="high") == [sentence.format("verbosity")]
+    assert await warnings_of(client, verbosity="medium", reasoning_effort=None) == []
+    asked = {"reasoning": {"effort": "low", "summary": "auto"}, "text": {"verbosity": "low"}}
+    answer = await respond(client, **asked)
+    names = ("reasoning.effort", "reasoning.summary", "text.verbosity")
+    assert answer["speculation"]["warnings"] == [sentence.format(name) for name in names]
 
 
 async def test_hints_are_bounded_in_number_length_and_work(client: httpx.AsyncClient) -> None:
