@@ -5,7 +5,7 @@ they happen. Leaving the generation early, for whatever reason, aborts what is s
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,10 @@ class Generation:
         self._thoughts = [plan.reading.counter() if plan.reading is not None else None for _ in plan.requests]
         self._logprob_sums = [0.0] * len(plan.requests)
         self._finished: dict[int, FinishedEvent] = {}
+        # By the first candidate of each prompt whose log-probabilities are still to be told: what came before them.
+        self._early: dict[int, list[tuple[int, Event]]] = {
+            index: [] for index, request in enumerate(plan.requests) if request.prompt_logprobs is not None
+        }
         self._pumps: list[asyncio.Task[None]] = []
         self.completion_tokens = 0
         streams = self._submit()
@@ -156,21 +160,35 @@ class Generation:
             while not self.finished:
                 index, event = await self._next()
                 self._raise_failure(event)
+                every = self._plan.candidates_per_prompt
                 if isinstance(event, PromptEvent):
-                    yield Delta(index, "", (), prompt=event.logprobs)
-                elif isinstance(event, TokensEvent):
-                    self.completion_tokens += len(event.tokens)
-                    self._count_thoughts(index, event)
-                    self._logprob_sums[index] += sum(token.logprobs.logprob for token in event.tokens if token.logprobs)
-                    piece = self._answers[index].push(event.tokens)
-                    if (end := self._end_behind(index)) is not None:
-                        yield self._finish(index, end, piece)
-                    elif piece.text or piece.tokens:
-                        yield Delta(index, piece.text, piece.tokens)
+                    for candidate in range(index, index + every):
+                        yield Delta(candidate, "", (), prompt=event.logprobs)
+                    for early, known in self._early.pop(index, ()):
+                        for delta in self._read(early, known, None):
+                            yield delta
+                elif (first := index - index % every) in self._early:
+                    self._early[first].append((index, event))
                 else:
-                    yield self._finish(index, event, Piece("", ()))
+                    end = self._end_behind(index) if isinstance(event, TokensEvent) else None
+                    for delta in self._read(index, event, end):
+                        yield delta
         finally:
             self.close()
+
+    def _read(self, index: int, event: Event, end: FinishedEvent | None) -> Iterator[Delta]:
+        """What tokens or an end say, at most one delta. end: behind the tokens, to be told with them."""
+        if isinstance(event, FinishedEvent):
+            yield self._finish(index, event, Piece("", ()))
+        elif isinstance(event, TokensEvent):
+            self.completion_tokens += len(event.tokens)
+            self._count_thoughts(index, event)
+            self._logprob_sums[index] += sum(token.logprobs.logprob for token in event.tokens if token.logprobs)
+            piece = self._answers[index].push(event.tokens)
+            if end is not None:
+                yield self._finish(index, end, piece)
+            elif piece.text or piece.tokens:
+                yield Delta(index, piece.text, piece.tokens)
 
     def _count_thoughts(self, index: int, event: TokensEvent) -> None:
         if (counter := self._thoughts[index]) is not None:

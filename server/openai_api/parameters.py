@@ -65,7 +65,8 @@ def make_plan(
                     strict_prefix=config.strict_prefix if body.strict_prefix is None else body.strict_prefix,
                     end_token_ids=end_ids,
                     priority=body.priority or 0,
-                    prompt_logprobs=body.prompt_alternatives,
+                    # One candidate's tell those of all.
+                    prompt_logprobs=body.prompt_alternatives if choice == 0 else None,
                 )
             )
     return GenerationPlan(

@@ -10,6 +10,8 @@ import httpx
 import pytest
 import torch
 
+import server.openai_api.completions
+from server.openai_api.parameters import make_plan
 from tests.naive import plain_logits
 from tests.server.serving import (
     CONTEXT,
@@ -181,3 +183,29 @@ class TestBestOf:
         chunks = await stream(client, COMPLETIONS, body)
         whole = await complete(client, n=2, seed=1, temperature=1.0)
         assert [text_of(chunks, i) for i in range(2)] == [choice["text"] for choice in whole["choices"]]
+
+
+@pytest.mark.parametrize("max_tokens", [0, 4])
+async def test_the_prompt_is_computed_for_one_of_its_candidates_and_told_with_each(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, max_tokens: int
+) -> None:
+    plans = []
+
+    def noting(*given: Any) -> Any:
+        plans.append(make_plan(*given))
+        return plans[-1]
+
+    monkeypatch.setattr(server.openai_api.completions, "make_plan", noting)
+    more = {**ECHO, "n": 3, "temperature": 1.0, "seed": 1, "max_tokens": max_tokens, "verifier": "off"}
+    whole = (await complete(client, PROMPTS[:2], **more))["choices"]
+    assert [request.prompt_logprobs for request in plans[0].requests] == [1, None, None] * 2
+    chunks = await stream(client, COMPLETIONS, completion_body(PROMPTS[:2], **more))
+    for index, choice in enumerate(whole):
+        check(choice, encode(PROMPTS[index // 3]))
+        pieces = [c for chunk in chunks for c in chunk["choices"] if c["index"] == index]
+        assert pieces[0]["text"] == PROMPTS[index // 3]
+        told = [value for piece in pieces for value in (piece["logprobs"] or {}).get("token_logprobs", [])]
+        assert told == pytest.approx(choice["logprobs"]["token_logprobs"], abs=1e-4)
+        assert "".join(piece["text"] for piece in pieces) == choice["text"]
+    best = (await complete(client, STORY, **{**more, "n": 1, "best_of": 3}))["choices"]
+    check(best[0], encode(STORY))
