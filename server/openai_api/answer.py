@@ -23,7 +23,7 @@ from server.streaming import (
     while_connected,
 )
 from server.text.chat_template import PromptTooLongError, TemplateError
-from server.text.constraints import ConstraintsBusyError
+from server.text.compiling import ConstraintsBusyError
 from server.workers import CONSTRAINTS, PROMPTS, WorkPool, busy
 
 T = TypeVar("T")

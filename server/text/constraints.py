@@ -14,47 +14,35 @@ tokens for the biggest schemas. Only refusals are kept.
 
 import hashlib
 import json
-import threading
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from decimal import Decimal
 from functools import lru_cache, partial
-from threading import BoundedSemaphore, Lock
-from typing import Any, TypeVar, cast
+from threading import Lock
+from typing import Any, cast
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.gbnf_to_lark import any_to_lark
 
 from core.grammar import Grammar
+from server.text.compiling import PATIENCE, apart
 from server.text.control_strings import is_markup
+from server.text.schema_cost import MOST_RULES, CostError, check_lark_cost, check_pattern_cost, check_schema_cost
 from server.text.token_bytes import TokenBytes
 
 JSON_OPTIONS = {"whitespace_pattern": r" |\n {0,24}", "coerce_one_of": False, "lenient": False}
 """How llguidance is to read a schema, for its `x-guidance`."""
 
 _REFUSALS = 256  # kept
-_PATIENCE = 5.0  # seconds
-# llguidance recurses along rules that lead to rules; 128 KiB of them take some 100 MB, of which the system gives only
-# what is used.
-_STACK_BYTES = 512 << 20
-_stack_size = Lock()  # the setting is the process's
-_running = BoundedSemaphore(4)
-T = TypeVar("T")
+_GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
 # llguidance's own limits but for two, lest `a{1000000}` hold up a round for seconds and one answer grow its lexer to
 # hundreds of megabytes: here a tenth of a second to make the lexer, 15 ms a mask, and 100 MB.
 _PARSER_LIMITS = LLParserLimits(initial_lexer_fuel=200_000, max_lexer_states=50_000, verbose_errors=False)
-# "Divisible by n" is an automaton of n states, zeros at n's end aside; for 999983 that takes half a minute.
-_MOST_DIVISOR_STATES = 10_000
 
 
 class ConstraintError(ValueError):
     """The constraint cannot be compiled; the message is fit for the client."""
-
-
-class ConstraintsBusyError(Exception):
-    """Other constraints, which take very long, are still being compiled."""
 
 
 class Constraint:
@@ -120,7 +108,7 @@ class Constraints:
 
         around, here and below: a Lark grammar of the whole answer, in which the constraint is `@answer`.
         """
-        _check_divisors(schema)
+        _checked(check_schema_cost, schema)
         return self._answer({"json_schema": {**schema, "x-guidance": JSON_OPTIONS}}, around)
 
     def json_object(self, around: str | None = None) -> Constraint:
@@ -129,16 +117,20 @@ class Constraints:
 
     def regex(self, pattern: str, around: str | None = None) -> Constraint:
         """All of it matches, in the syntax of Rust's regex crate without look-around."""
+        _checked(check_pattern_cost, pattern)
         [grammar] = json.loads(LLMatcher.grammar_from_regex(pattern))["grammars"]
         return self._answer({"lark_grammar": grammar["lark_grammar"]}, around)
 
     def choice(self, choices: Sequence[str], around: str | None = None) -> Constraint:
         """One of the strings, of which there is at least one."""
-        return self.lark("start: " + " | ".join(json.dumps(choice) for choice in choices), around)
+        alternatives = " | ".join(json.dumps(choice) for choice in choices)
+        return self._answer({"lark_grammar": f"start: {alternatives}"}, around)
 
     def grammar(self, text: str, around: str | None = None) -> Constraint:
         """A context-free grammar: Lark with llguidance's extensions, or GBNF (rules written `name ::= ...`)."""
-        if "::=" in text:
+        if _GBNF_RULE.search(text):
+            if len(_GBNF_RULE.findall(text)) > MOST_RULES:
+                raise ConstraintError(f"a grammar may have at most {MOST_RULES} rules")
             try:
                 text = any_to_lark(text)
             except Exception as error:  # its parser raises whatever comes
@@ -147,11 +139,13 @@ class Constraints:
 
     def lark(self, text: str, around: str | None = None) -> Constraint:
         """A grammar in Lark as llguidance reads it; `%json {...}` embeds a schema, `<name>` or `<[id]>` one token."""
+        _checked(check_lark_cost, text)
         return self._answer({"lark_grammar": text}, around)
 
     def _answer(self, grammar: dict[str, Any], around: str | None) -> Constraint:
         grammars = [{"name": "answer", **grammar}]
         if around is not None:
+            _checked(check_lark_cost, around)
             grammars.insert(0, {"lark_grammar": around})
         text = json.dumps({"grammars": grammars})
         refusal = self._refusal(hashlib.sha256(text.encode()).digest())
@@ -159,10 +153,13 @@ class Constraints:
             if refusal.reason is not None:
                 raise ConstraintError(refusal.reason)
             try:
-                return _apart(partial(self._compile, text), _PATIENCE)
+                return apart(partial(self._compile, text), PATIENCE)
             except ConstraintError as error:
                 refusal.reason = str(error)
                 raise
+            except TimeoutError:
+                refusal.reason = "it takes too long to compile"
+                raise ConstraintError(refusal.reason) from None
 
     def _compile(self, grammar: str) -> Constraint:
         matcher = self._matcher(grammar)
@@ -175,42 +172,11 @@ class Constraints:
                 matcher = trial
         if matcher.is_error():
             raise ConstraintError(_reason(matcher.get_error()))
-        renew = partial(_apart, partial(self._matcher, grammar))
+        renew = partial(apart, partial(self._matcher, grammar))
         return Constraint(matcher, renew, self._tokenizer.eos_token, self._eos_token_ids, self._is_text)
 
     def _matcher(self, grammar: str) -> LLMatcher:
         return LLMatcher(self._tokenizer, grammar, log_level=0, limits=_PARSER_LIMITS)
-
-
-def _apart(work: Callable[[], T], patience: float | None = None) -> T:
-    """work() in a thread of its own, with a stack for any depth of rules that fits a request.
-
-    ConstraintError if it takes more than `patience` seconds; nothing can stop it, but nobody waits for it either.
-    ConstraintsBusyError if too much of the kind still runs.
-    """
-    if patience is not None and not _running.acquire(timeout=patience):
-        raise ConstraintsBusyError
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-        finally:
-            if patience is not None:
-                _running.release()
-
-    with _stack_size:
-        before = threading.stack_size(_STACK_BYTES)
-        try:
-            threading.Thread(target=run, name="constraint", daemon=True).start()
-        finally:
-            threading.stack_size(before)
-    try:
-        return future.result(patience)
-    except TimeoutError:
-        raise ConstraintError("it takes too long to compile") from None
 
 
 @dataclass(slots=True)
@@ -228,25 +194,17 @@ def _fails(matcher: LLMatcher) -> bool:
     return matcher.is_error()
 
 
+def _checked(check: Callable[[Any], None], given: Any) -> None:
+    try:
+        check(given)
+    except CostError as error:
+        raise ConstraintError(str(error)) from None
+
+
 def _reason(error: str) -> str:
     """llguidance's message without its traces; that nothing can ever match it says only by a code."""
     text = " ".join(error.partition("<non-verbose")[0].split()).rstrip(".")
     return "no answer can satisfy it" if text.startswith("NoExtension") else text or "it cannot be compiled"
-
-
-def _check_divisors(schema: Any) -> None:
-    """ConstraintError if a multipleOf, anywhere in the schema, would take too long to compile."""
-    if isinstance(schema, list):
-        for item in schema:
-            _check_divisors(item)
-    if isinstance(schema, dict):
-        divisor = schema.get("multipleOf")
-        if isinstance(divisor, int | float) and not isinstance(divisor, bool):
-            digits = "".join(map(str, Decimal(str(divisor)).normalize().as_tuple().digits))
-            if int(digits) > _MOST_DIVISOR_STATES:
-                raise ConstraintError(f"multipleOf {divisor} has too many digits to be enforced")
-        for value in schema.values():
-            _check_divisors(value)
 
 
 class _Vocabulary:

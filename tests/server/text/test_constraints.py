@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,29 @@ def test_a_schema_cannot_loosen_how_it_is_read(constraints: Constraints) -> None
         constraints.json_schema(schema)
 
 
+def test_schemas_that_refer_to_each_other_in_a_long_chain_compile(constraints: Constraints) -> None:
+    """On a usual stack the compiler would end the process."""
+    chain = {f"d{i}": {"type": "array", "items": {"$ref": f"#/$defs/d{i + 1}"}} for i in range(2000)}
+    schema = {"$defs": {**chain, "d2000": {"type": "null"}}, "$ref": "#/$defs/d0"}
+    assert start(constraints.json_schema(schema)).legal(ids_of("[")) == 1
+
+
+def test_what_compiles_for_too_long_is_refused(constraints: Constraints, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr("server.text.constraints.PATIENCE", 0.05)
+    monkeypatch.setattr(constraints, "_compile", lambda text: release.wait(60))
+    try:
+        for _ in range(9):  # known as such from the second time on: no more than one is being compiled
+            with pytest.raises(ConstraintError, match="too long"):
+                constraints.regex("a{17}")
+    finally:
+        release.set()
+
+
+def test_gbnf_is_told_by_its_rules(constraints: Constraints) -> None:
+    assert allows(constraints.grammar('start: "a ::= b"'), "a ::= b")
+
+
 def test_regex_matches_the_whole(constraints: Constraints) -> None:
     constraint = constraints.regex(r"(yes|no)/\d{2,3}\n?é*")
     for text in ("yes/12", "no/123\n", "no/12éé"):
@@ -126,6 +150,17 @@ def test_grammars_may_be_lark_or_gbnf(constraints: Constraints) -> None:
         ("json_schema", {"$ref": "https://example.com/schema"}, "example.com"),
         ("json_schema", {"properties": {"a": {"multipleOf": 999983}}}, "multipleOf 999983"),
         ("json_schema", {"anyOf": [{"multipleOf": 1234.5678}]}, "multipleOf 1234.5678"),
+        ("json_schema", {"allOf": [{"type": "integer", "multipleOf": 9999}, {"multipleOf": 9998}]}, "multipleOf 999"),
+        ("json_schema", {"properties": {f"p{i}": {} for i in range(501)}}, "at most 500 properties"),
+        ("json_schema", {"properties": {f"p{i}": {} for i in range(50)}, "minProperties": 1}, "at most 40 properties"),
+        ("json_schema", {"type": "string", "pattern": "a?" * 5000}, "at most 8192 bytes"),
+        ("lark", 'start: %json {"type": "integer", "multipleOf": 999983}', "multipleOf 999983"),
+        ("grammar", 'start: %json\n{"multipleOf": 9999, "anyOf": [{"multipleOf": 9998}]}', "multipleOf 999"),
+        ("grammar", "start: r0\n" + "".join(f'r{i}: "a" r{i + 1}\n' for i in range(3000)), "at most 1000 rules"),
+        ("grammar", "".join(f'r{i} ::= "a" r{i + 1}\n' for i in range(3000)), "at most 1000 rules"),
+        ("grammar", "start: T0\n" + "".join(f"T{i}: T{i + 1} T{i + 1}\n" for i in range(30)) + 'T30: "a"?', "16384"),
+        ("grammar", "start: /" + "a?" * 5000 + "/", "at most 8192 bytes"),
+        ("regex", "a?" * 5000, "at most 8192 bytes"),
         ("regex", "a(", "unclosed group"),
         ("regex", r"(a)\1", "backreferences"),
         ("regex", "(?=a)a", "look-around"),
