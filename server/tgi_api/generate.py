@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -99,7 +99,7 @@ class GenerateRenderer:
     def _details(self, sequence: Collected, number: int, generation: Generation) -> dict[str, Any]:
         lister, tokens = self._lister(), sequence.tokens
         details = {
-            **self._ending(sequence.finish_reason, tokens[-1:], number, generation),
+            **self._ending(sequence.finish_reason, tokens[-1:], sequence.text, number, generation),
             "generated_tokens": len(tokens),
             "prefill": [],
             "tokens": [lister.entry(token) for token in tokens[:-1]]
@@ -129,28 +129,30 @@ class GenerateRenderer:
                 if not delta.tokens:  # a grammar left no token to take: the end stands alone
                     nothing = {"id": self._eos_token_id, "text": "", "logprob": 0.0, "special": True}
                     chunk = {"index": count + 1, "token": nothing}
-                details = self._stream_details(delta.finish_reason, delta.tokens[-1:], count, generation)
+                details = self._stream_details(delta.finish_reason, delta.tokens[-1:], text, count, generation)
                 yield {**chunk, "generated_text": self._front + text, "details": details}
 
     def _stream_details(
-        self, finish_reason: str, last: tuple[AnswerToken, ...], count: int, generation: Generation
+        self, finish_reason: str, last: Sequence[AnswerToken], text: str, count: int, generation: Generation
     ) -> dict[str, Any] | None:
         if not self._parameters.details:
             return None
         return {
-            **self._ending(finish_reason, last, 0, generation),
+            **self._ending(finish_reason, last, text, 0, generation),
             "generated_tokens": count,
             "input_length": len(generation.plan.requests[0].prompt),
             "speculation": generation.speculation(),
         }
 
     def _ending(
-        self, finish_reason: str, last: list[AnswerToken] | tuple[AnswerToken, ...], number: int, generation: Generation
+        self, finish_reason: str, last: Sequence[AnswerToken], text: str, number: int, generation: Generation
     ) -> dict[str, Any]:
         """TGI's word for why it ended, and the seed that would give the same answer again."""
         request = generation.plan.requests[number]
-        at_stop = bool(last) and last[0].token.token_id not in request.end_token_ids
-        reason = "stop_sequence" if at_stop and self._parameters.stop else "eos_token"
+        # An answer may also end because its grammar has.
+        stopped = text.endswith(tuple(self._parameters.stop or ()))
+        at_stop = stopped and bool(last) and last[0].token.token_id not in request.end_token_ids
+        reason = "stop_sequence" if at_stop else "eos_token"
         return {
             "finish_reason": "length" if finish_reason == "length" else reason,
             "seed": None if request.sampling.greedy else request.sampling.seed,

@@ -130,6 +130,8 @@ class GenerateBody(_Body):
         """ApiError for what only listed tokens can tell, if none are listed."""
         if self.parameters.return_provenance and not self.parameters.details:
             raise invalid("'return_provenance' needs 'details': it adds to their tokens.", "return_provenance")
+        if self.parameters.decoder_input_details and not self.parameters.details:
+            raise invalid("'decoder_input_details' needs 'details': it adds to them.", "decoder_input_details")
 
 
 class TextGeneration(SamplingBody):

@@ -53,6 +53,20 @@ async def test_provenance_that_no_listed_token_could_show_is_refused(client: htt
     assert events(await client.post("/generate_stream", json=asked(return_provenance=True)))[0]["token"]["provenance"]
 
 
+async def test_the_prompts_tokens_need_details_to_stand_in(client: httpx.AsyncClient) -> None:
+    refused = await client.post("/generate", json=asked(decoder_input_details=True))
+    assert (refused.status_code, refused.json()["error_type"]) == (400, "validation")
+
+
+@pytest.mark.parametrize(("stop", "reason"), [("zz", "eos_token"), ("ell", "stop_sequence"), ("lo", "stop_sequence")])
+async def test_an_answer_that_its_grammar_ends_is_not_said_to_end_at_a_stop_string(
+    client: httpx.AsyncClient, stop: str, reason: str
+) -> None:
+    body = asked(details=True, stop=[stop], grammar={"type": "regex", "value": "hello"})
+    assert ok(await client.post("/generate", json=body))["details"]["finish_reason"] == reason
+    assert events(await client.post("/generate_stream", json=body))[-1]["details"]["finish_reason"] == reason
+
+
 async def test_a_misspelt_field_of_ours_gets_a_hint(client: httpx.AsyncClient) -> None:
     answer = ok(await client.post("/generate", json=asked(details=True, drafters="model", model="x", stream=True)))
     assert "did you mean 'drafter'" in answer["details"]["speculation"]["warnings"][0]
