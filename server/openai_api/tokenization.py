@@ -70,7 +70,10 @@ class TokenizationEndpoints:
 
     def _tokenize(self, body: TokenizeBody, model: LiveModel) -> dict[str, Any]:
         if body.messages is None:
-            token_ids = model.prompts.tokenize(body.prompt or "", body.add_special_tokens is not False)
+            text, most = body.prompt or "", model.prompts.longest_text
+            if len(text) > most:
+                raise invalid(f"'prompt' may have at most {most} characters here, got {len(text)}.", "prompt")
+            token_ids = model.prompts.tokenize(text, body.add_special_tokens is not False)
         else:
             use = tool_use(body.tools, None, None, self._config.limits)
             token_ids = model.prompts.encode_chat(

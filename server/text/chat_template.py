@@ -5,7 +5,7 @@ megabyte of text, takes longer than the event loop may be away. A prompt that ca
 alone is refused before it is tokenised.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic_core import from_json
@@ -15,6 +15,9 @@ from server.text.control_strings import ControlStrings, choose_sentinel, strings
 from server.text.token_bytes import TokenBytes
 from server.text.tool_prompt import with_calls_as_text, with_short_ids, with_tools
 
+# More than any text has on average; what is longer is looked at piece by piece.
+_CHARS_PER_TOKEN = 16
+_LEAST_TEXT = 64 << 10
 Message = dict[str, Any]
 _TRUSTED_ROLES = frozenset({"system", "assistant"})
 
@@ -63,13 +66,25 @@ class PromptBuilder:
         Here control strings are control tokens: whoever writes the whole prompt also writes its format.
         keep: only so many tokens, the last ones."""
         if keep is not None:
-            return self.check_length(self.tokenize(text)[-keep:])
+            return self.check_length(self._last(text, keep))
         self._refuse_hopeless(len(text.encode("utf-8", "replace")))
+        self._refuse_long([text])
         return self.check_length(self.tokenize(text))
 
+    def _last(self, text: str, keep: int) -> list[int]:
+        """The text's last tokens. Where its end alone has far more, what comes before the end changes none of them."""
+        end = text[-_CHARS_PER_TOKEN * self._max_context :]
+        ids = self.tokenize(end)
+        return ids[-keep:] if len(end) == len(text) or len(ids) > 2 * keep else self.tokenize(text)[-keep:]
+
     def tokenize(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """The same without bounds: seconds for megabytes. ValueError for text that is not Unicode."""
+        """The same without regard to the context: seconds for megabytes. ValueError for text that is not Unicode."""
         return self._encode(text, add_special_tokens)
+
+    @property
+    def longest_text(self) -> int:
+        """Characters of a text that is worth tokenising just to count: several times what the context can hold."""
+        return max(_LEAST_TEXT, _CHARS_PER_TOKEN * self._max_context)
 
     def detokenize(self, token_ids: list[int]) -> str:
         """The tokenizer's own text of the ids, control tokens by their names; ids it does not know give nothing."""
@@ -101,6 +116,7 @@ class PromptBuilder:
         # Parsed first: `\u003c` in a call's arguments becomes `<` there, and what is marked must be what is shown.
         messages = [_for_template(message) for message in messages]
         self._refuse_hopeless(sum(len(text.encode("utf-8", "replace")) for text in strings_in([messages, tools])))
+        self._refuse_long(text for message in messages for text in strings_in([message]))
         messages, tools = self._write_out(messages, tools)
         sentinel = choose_sentinel(strings_in([messages, tools]))
         marked = [self._mark(message, sentinel) for message in messages]
@@ -149,6 +165,13 @@ class PromptBuilder:
         at_least = num_bytes // (self._longest_token * self._shrink)
         if at_least >= self._max_context:
             raise PromptTooLongError(at_least, exact=False)
+
+    def _refuse_long(self, texts: Iterable[str]) -> None:
+        """What one can tell of a very long text from its beginning, before all of it is tokenised."""
+        most = _CHARS_PER_TOKEN * self._max_context
+        for text in texts:
+            if len(text) > most and len(self.tokenize(text[:most], False)) >= 2 * self._max_context:
+                raise PromptTooLongError(self._max_context, exact=False)
 
     def check_length(self, token_ids: list[int]) -> list[int]:
         """The token ids themselves. PromptTooLongError if they leave no room for an answer."""

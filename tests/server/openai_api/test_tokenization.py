@@ -47,6 +47,7 @@ async def test_texts_beyond_the_context_and_empty_ones_are_counted(client: httpx
         ("/tokenize", {"messages": []}, "messages"),
         ("/tokenize", {"messages": [{"role": "user", "content": "word " * 900}]}, "messages"),
         ("/tokenize", {"messages": [{"role": "system", "content": "a"}] * 2}, "messages"),
+        ("/tokenize", {"prompt": "a" * (1 << 17)}, "prompt"),
         ("/tokenize", {"prompt": "a", "chat_template": "x"}, "chat_template"),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": [PADDED_VOCAB]}, "tokens"),

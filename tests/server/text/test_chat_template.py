@@ -125,3 +125,26 @@ def test_hopeless_prompts_are_refused_without_tokenising(monkeypatch: pytest.Mon
 def test_the_tokenizers_own_truncation_is_switched_off() -> None:
     text = "the quick brown fox jumps over the lazy dog"
     assert builder(truncation=True).encode_text(text) == tokenizer().encode(text)
+
+
+def test_of_a_very_long_text_only_the_beginning_or_the_end_is_tokenised(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = "the quick brown fox 你好 " * 20_000
+    whole = tokenizer()(long)["input_ids"]
+    prompts, seen = builder(context=64), []
+    encode = prompts._encode
+    monkeypatch.setattr(prompts, "_encode", lambda text, special: seen.append(len(text)) or encode(text, special))
+    assert prompts.encode_text(long, keep=40) == whole[-40:]
+    for refused in (
+        lambda: prompts.encode_text(long),
+        lambda: prompts.encode_chat([{"role": "user", "content": long}]),
+    ):
+        with pytest.raises(PromptTooLongError) as error:
+            refused()
+        assert 64 <= error.value.tokens <= len(whole)
+    assert max(seen) < 2000
+
+
+def test_a_long_text_of_few_tokens_is_tokenised_as_a_whole() -> None:
+    prompts = builder(context=64)
+    dashes = "-" * 1500
+    assert prompts.encode_text(dashes, keep=8) == tokenizer()(dashes)["input_ids"][-8:]
