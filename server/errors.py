@@ -63,8 +63,8 @@ def unsupported(param: str, what: str) -> ApiError:
     return ApiError(400, f"{what} not supported yet.", param=param, code="unsupported_parameter")
 
 
-def model_not_found(name: str) -> ApiError:
-    message = f"The model {shorten(repr(name), _MAX_SHOWN)} does not exist or you do not have access to it."
+def model_not_found(name: str, served: str) -> ApiError:
+    message = f"The model {shorten(repr(name), _MAX_SHOWN)} does not exist. This server has {served!r}."
     return ApiError(404, message, param="model", code="model_not_found")
 
 

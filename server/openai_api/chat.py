@@ -27,7 +27,7 @@ class ChatEndpoint:
         model = self._readiness.model()
         body = await read_body(request, ChatBody)
         if not self._config.serves(body.model):
-            raise model_not_found(body.model)
+            raise model_not_found(body.model, self._config.model)
         streamed = bool(body.stream)
         kind = "chat.completion.chunk" if streamed else "chat.completion"
         envelope = Envelope.new("chatcmpl", kind, self._config.model, model)

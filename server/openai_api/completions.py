@@ -35,7 +35,7 @@ class CompletionEndpoint:
         model = self._readiness.model()
         body = await read_body(request, CompletionBody)
         if not self._config.serves(body.model):
-            raise model_not_found(body.model)
+            raise model_not_found(body.model, self._config.model)
         most = self._config.limits.max_prompts
         if len(body.prompt) > most:
             raise invalid(f"'prompt' may hold at most {most} prompts, got {len(body.prompt)}.", "prompt")

@@ -28,7 +28,7 @@ class ModelsEndpoints:
         """One model. Its name may contain slashes."""
         name = str(request.path_params["name"])
         if not self._config.serves(name):
-            raise model_not_found(name)
+            raise model_not_found(name, self._config.model)
         return JSONResponse(self._card(name))
 
     def _card(self, name: str) -> dict[str, Any]:

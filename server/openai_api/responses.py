@@ -32,7 +32,7 @@ class ResponsesEndpoint:
         model = self._readiness.model()
         body = await read_body(request, ResponsesBody)
         if not self._config.serves(body.model):
-            raise model_not_found(body.model)
+            raise model_not_found(body.model, self._config.model)
         response = ResponseObject(f"resp_{uuid.uuid4().hex}", int(time.time()), self._config.model, body)
         pool = planning_pool(body.wishes, body.tool_choice)
         plan = in_thread(self._plan, body, response.id, model, model=model, param="input", pool=pool)

@@ -112,4 +112,4 @@ class TokenizationEndpoints:
 
     def _check_model(self, name: str | None) -> None:
         if name is not None and not self._config.serves(name):
-            raise model_not_found(name)
+            raise model_not_found(name, self._config.model)

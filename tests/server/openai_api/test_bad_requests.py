@@ -149,6 +149,7 @@ async def test_an_unknown_model_is_a_404(client: httpx.AsyncClient) -> None:
     for name in ("no-such", "", "../../etc/passwd", "a\x00b", "x" * 100_000, "\u202e"):
         message = error_of(await client.post(CHAT, json={**chat_body(), "model": name}), 404, code="model_not_found")
         assert len(message) < 300
+        assert message.endswith(f"This server has {chat_body()['model']!r}.")
 
 
 @pytest.mark.parametrize(
