@@ -32,7 +32,7 @@ def messages_of(answer: dict[str, Any]) -> list[tuple[str, str]]:
     ("grammar", "messages"),
     [
         (f'"I look.\\n" {CALL}', ["I look."]),
-        (f'"I look." {CALL} "\\nthe king" {CALL}', ["I look.", "\\nthe king"]),
+        (f'"I look." {CALL} "\\nthe king" {CALL}', ["I look.", "\nthe king"]),
         (f'"<think>so <b" "</think>the king <too" " is blue" {CALL}', ["the king <too is blue"]),
         (CALL, []),
     ],
