@@ -16,6 +16,7 @@ from server.openai_api.hints import misspelt
 from server.openai_api.schemas import SamplingBody as Body
 from server.openai_api.structured import compile_wish
 from server.serving_config import ServingConfig
+from server.text.constraints import Constraint
 from server.text.stop_strings import StopAutomaton
 
 
@@ -78,6 +79,7 @@ def make_plan(
         show_stop=body.shows_stop,
         list_tokens=body.alternatives is not None,
         warnings=(
+            *_unenforced(constraint),
             *speculation.warnings,
             *(f"'{name}' has no effect: the model answers as it was trained to." for name in body.without_effect),
             *misspelt(body.model_extra or ()),
@@ -86,6 +88,14 @@ def make_plan(
         constraint=constraint[0] if constraint else None,
         constraint_param=constraint[1] if constraint else None,
     )
+
+
+def _unenforced(constraint: tuple[Constraint, str] | None) -> list[str]:
+    """Sentences for the report about what an answer is not held to."""
+    if constraint is None:
+        return []
+    found, param = constraint
+    return [f"Of '{param}' this is not enforced: {shorten(what, 200)}." for what in found.unenforced]
 
 
 def _check_counts(body: Body, num_prompts: int, config: ServingConfig) -> None:

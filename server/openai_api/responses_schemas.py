@@ -93,7 +93,7 @@ class TextFormat(_Options):
             return []
         if self.schema_ is None:
             return [Wanted("text.format", "object", True)]
-        return [Wanted("text.format.schema", "schema", self.schema_)]
+        return [Wanted("text.format.schema", "schema", self.schema_, lenient=not self.strict)]
 
 
 class TextOptions(_Options):

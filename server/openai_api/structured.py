@@ -17,7 +17,7 @@ from server.text.constraints import Constraint, ConstraintError, Constraints
 
 
 class JsonSchemaFormat(BaseModel):
-    """strict false is OpenAI's "try to"; here the answer is held to the schema in any case."""
+    """strict: refuse the request if the schema cannot be enforced to the letter, instead of enforcing what can be."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
     name: str = Field(min_length=1, max_length=64)
@@ -70,11 +70,13 @@ class StructuredOutputs(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One field's wish. param: its name, to be blamed. kind: how to read value."""
+    """One field's wish. param: its name, to be blamed. kind: how to read value. lenient: a schema need not be enforced
+    to the letter."""
 
     param: str
     kind: Literal["schema", "object", "regex", "choice", "grammar"]
     value: Any = None
+    lenient: bool = False
 
 
 class StructuredFields(BaseModel):
@@ -112,7 +114,8 @@ def wish_of(given: ResponseFormat | None) -> list[Wanted]:
     if given is None or given.type == "text":
         return []
     if given.json_schema is not None:
-        return [Wanted("response_format.json_schema.schema", "schema", given.json_schema.schema_)]
+        param, lenient = "response_format.json_schema.schema", not given.json_schema.strict
+        return [Wanted(param, "schema", given.json_schema.schema_, lenient)]
     if given.schema_ is not None:
         return [Wanted("response_format.schema", "schema", given.schema_)]
     return [Wanted("response_format", "object", True)]
@@ -144,7 +147,7 @@ def _compile(wish: Wanted, constraints: Constraints, limits: Limits, around: str
         case "object":
             return constraints.json_object(around)
         case "schema":
-            return constraints.json_schema(check_schema(wish.value, wish.param, limits), around)
+            return constraints.json_schema(check_schema(wish.value, wish.param, limits), around, wish.lenient)
         case "choice":
             return constraints.choice(_checked_choices(wish, limits), around)
         case "regex":

@@ -29,6 +29,7 @@ from core.grammar import Grammar
 from server.text.compiling import PATIENCE, apart
 from server.text.control_strings import is_markup
 from server.text.schema_cost import MOST_RULES, CostError, check_lark_cost, check_pattern_cost, check_schema_cost
+from server.text.schema_reading import readable
 from server.text.token_bytes import TokenBytes
 
 JSON_OPTIONS = {"whitespace_pattern": r" |\n {0,24}", "coerce_one_of": False, "lenient": False}
@@ -46,7 +47,7 @@ class ConstraintError(ValueError):
 
 
 class Constraint:
-    """A compiled constraint, for all answers to one request."""
+    """A compiled constraint, for all answers to one request. unenforced: what of it is not, in words."""
 
     def __init__(
         self,
@@ -55,7 +56,9 @@ class Constraint:
         accept_id: int,
         eos_token_ids: frozenset[int],
         is_text: Callable[[int], bool],
+        unenforced: tuple[str, ...] = (),
     ) -> None:
+        self.unenforced = unenforced
         self._matcher = matcher
         self._renew = renew
         self._accept_id = accept_id
@@ -103,13 +106,19 @@ class Constraints:
         """The token that stands for a control string or tag; None if a grammar has to spell it as text."""
         return self._tags.get(tag)
 
-    def json_schema(self, schema: dict[str, Any], around: str | None = None) -> Constraint:
-        """What the schema describes. ConstraintError for keywords that llguidance cannot enforce.
+    def json_schema(self, schema: dict[str, Any], around: str | None = None, lenient: bool = False) -> Constraint:
+        """What the schema describes. ConstraintError for keywords that llguidance cannot enforce, unless lenient:
+        then the constraint's `unenforced` tells of them.
 
         around, here and below: a Lark grammar of the whole answer, in which the constraint is `@answer`.
         """
         _checked(check_schema_cost, schema)
-        return self._answer({"json_schema": {**schema, "x-guidance": JSON_OPTIONS}}, around)
+        dropped: list[str] = []
+        options = {**JSON_OPTIONS, "lenient": lenient}
+        schema = {**readable(schema, lenient, dropped), "x-guidance": options}
+        constraint = self._answer({"json_schema": schema}, around)
+        constraint.unenforced = (*dropped, *constraint.unenforced)
+        return constraint
 
     def json_object(self, around: str | None = None) -> Constraint:
         """Any JSON object."""
@@ -173,7 +182,8 @@ class Constraints:
         if matcher.is_error():
             raise ConstraintError(_reason(matcher.get_error()))
         renew = partial(apart, partial(self._matcher, grammar))
-        return Constraint(matcher, renew, self._tokenizer.eos_token, self._eos_token_ids, self._is_text)
+        unenforced = tuple(warning.rstrip(".") for warning in matcher.get_grammar_warnings())
+        return Constraint(matcher, renew, self._tokenizer.eos_token, self._eos_token_ids, self._is_text, unenforced)
 
     def _matcher(self, grammar: str) -> LLMatcher:
         return LLMatcher(self._tokenizer, grammar, log_level=0, limits=_PARSER_LIMITS)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from server.text.chat_format import ChatFormat
+from server.text.schema_reading import readable
 from server.text.tool_forms import HermesCalls, MistralCalls
 
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -51,7 +52,7 @@ def calls_grammar(
     rules = reasoned("(calls | @answer)" if or_answer else "calls", chat_format, opened, token_of)
     rules += _calls(chat_format, functions, parallel, lambda text: _spelt(text, token_of))
     for index, function in enumerate(functions):
-        schema = _closed(function.parameters or NO_PARAMETERS)
+        schema = _closed(readable(function.parameters or NO_PARAMETERS, not function.strict, []))
         options = {**json_options, "lenient": not function.strict}
         rules.append(f"arguments_{index}: %json {json.dumps({**schema, 'type': 'object', 'x-guidance': options})}")
     return "\n".join(rules) + "\n"

@@ -22,6 +22,7 @@ from tests.server.serving import (
     complete,
     completion_body,
     error_of,
+    ok,
     running,
     stream,
     text_of,
@@ -236,7 +237,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (held_to([]), SCHEMA),
     (held_to({"type": "frob"}), SCHEMA),
-    (held_to({"type": "array", "uniqueItems": True}), SCHEMA),
+    (held_to({"type": "array", "uniqueItems": True}, strict=True), SCHEMA),
     (held_to({"pattern": "("}), SCHEMA),
     (held_to(nested(70)), SCHEMA),
     (held_to({"enum": ["x" * 140_000]}), SCHEMA),
@@ -274,8 +275,17 @@ async def test_what_makes_no_sense_is_a_400_that_names_the_field(
     error_of(await client.post("/v1/completions", json=completion_body(**fields)), 400, param)
 
 
+@pytest.mark.parametrize("strict", [False, None])
+async def test_what_is_not_enforced_is_told_unless_all_must_be(client: httpx.AsyncClient, strict: bool | None) -> None:
+    fields = held_to({"type": "array", "uniqueItems": True, "items": {"type": "boolean"}}, strict=strict)
+    answer = ok(await client.post("/v1/chat/completions", json=chat_body(**fields)))
+    [warning] = [text for text in answer["speculation"]["warnings"] if "not enforced" in text]
+    assert SCHEMA in warning
+    assert "uniqueItems" in warning
+
+
 async def test_an_error_says_which_keyword_is_unsupported(client: httpx.AsyncClient) -> None:
-    fields = held_to({"type": "array", "uniqueItems": True})
+    fields = held_to({"type": "array", "uniqueItems": True}, strict=True)
     message = error_of(
         await client.post("/v1/chat/completions", json=chat_body(**fields)), 400, SCHEMA, "invalid_value"
     )

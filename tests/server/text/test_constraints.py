@@ -84,6 +84,28 @@ def test_json_object_is_any_object_and_nothing_else(constraints: Constraints) ->
         assert not allows(constraint, text)
 
 
+def test_what_generators_write_is_enforced_as_far_as_it_can_be(constraints: Constraints) -> None:
+    """zod's record and e-mail, pydantic's set and Decimal."""
+    properties = {
+        "record": {"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": {"type": "null"}},
+        "set": {"type": "array", "uniqueItems": True, "items": {"enum": [1, 2]}},
+        "decimal": {"type": "string", "pattern": "^(?!^[-+.]*$)[0-9]+$"},
+        "propertyNames": {"type": "string", "format": "binary"},
+    }
+    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    constraint = constraints.json_schema(schema, lenient=True)
+    good = {"record": {"a": None}, "set": [1, 1], "decimal": "1", "propertyNames": "x"}
+    assert allows(constraint, json.dumps(good))
+    assert not allows(constraint, json.dumps({**good, "set": [3]}))
+    told = " ".join(constraint.unenforced)
+    for what in ("uniqueItems", "(?!", "binary"):
+        assert what in told
+        assert "propertyNames" not in told
+    with pytest.raises(ConstraintError):
+        constraints.json_schema(schema)
+    assert constraints.json_schema(properties["record"]).unenforced == ()
+
+
 def test_a_schema_cannot_loosen_how_it_is_read(constraints: Constraints) -> None:
     """`x-guidance` is llguidance's own door; it is not the client's."""
     schema = {"type": "object", "not": {}, "x-guidance": {"lenient": True, "whitespace_pattern": " *"}}
