@@ -1,6 +1,6 @@
 """A plan's answers with tools and reasoning: how they are read, and the grammar of a call that is forced."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from server.errors import invalid
@@ -55,13 +55,20 @@ def around_answer(prompt: Sequence[int], use: ToolUse | None, model: LiveModel) 
         return None if chat_format.reasoning is None else "\n".join(reasoned("@answer", chat_format, opened, token_of))
     if use.forced:
         raise invalid("'tool_choice' demands a tool call, so the answer cannot be constrained as well.", "tool_choice")
-    return calls_grammar(chat_format, use.functions, use.parallel, opened, token_of, JSON_OPTIONS, or_answer=True)
+    around = calls_grammar(chat_format, use.functions, use.parallel, opened, token_of, JSON_OPTIONS, or_answer=True)
+    # Compiled with an answer that nothing is wrong with, so that a mistake is blamed on the tools if it is theirs.
+    _compiled(lambda: model.constraints.json_object(around))
+    return around
 
 
 def _forced(use: ToolUse, opened: bool, model: LiveModel) -> Constraint:
     constraints = model.constraints
     grammar = calls_grammar(model.chat_format, use.functions, use.parallel, opened, constraints.token_of, JSON_OPTIONS)
+    return _compiled(lambda: constraints.lark(grammar))
+
+
+def _compiled(compile_calls: Callable[[], Constraint]) -> Constraint:
     try:
-        return constraints.lark(grammar)
+        return compile_calls()
     except ConstraintError as error:
         raise invalid(f"The parameters of 'tools' cannot be enforced: {error}", "tools") from None

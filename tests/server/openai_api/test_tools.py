@@ -103,6 +103,9 @@ async def test_logprobs_list_the_tokens_of_calls_too(client: httpx.AsyncClient) 
     assert [entry["token"] for entry in streamed] == [entry["token"] for entry in entries]
 
 
+LONG_DIVISION = {"type": "object", "properties": {"a": {"type": "integer", "multipleOf": 999_983}}}
+
+
 @pytest.mark.parametrize(
     ("change", "param"),
     [
@@ -115,6 +118,8 @@ async def test_logprobs_list_the_tokens_of_calls_too(client: httpx.AsyncClient) 
         ({"tools": [function(f"f{i}") for i in range(129)]}, "tools"),
         ({"tools": [function("f", {"type": "string"})]}, "tools.0.function.parameters"),
         ({"tools": [function("f", description="x" * (300 << 10))]}, "tools"),
+        ({"tools": [function("f", LONG_DIVISION)], "tool_choice": "required"}, "tools"),
+        ({"tools": [function("f", LONG_DIVISION)], "response_format": {"type": "json_object"}}, "tools"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": {"type": "function"}}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
