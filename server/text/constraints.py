@@ -33,7 +33,7 @@ from server.text.schema_reading import readable
 from server.text.token_bytes import TokenBytes
 
 JSON_OPTIONS = {"whitespace_pattern": r" |\n {0,24}", "coerce_one_of": False, "lenient": False}
-"""How llguidance is to read a schema, for its `x-guidance`."""
+"""For `x-guidance`: how llguidance is to read a schema."""
 
 _REFUSALS = 256  # kept
 _GBNF_RULE = re.compile(r"^[ \t]*[\w-]+\s*::=", re.MULTILINE)
