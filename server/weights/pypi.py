@@ -17,6 +17,7 @@ import sys
 import time
 import zipfile
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -87,11 +88,11 @@ def _resume(source: PypiSource, partial: Path, journal: Path) -> tuple[int, int]
 
 def _bytes_below(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:  # pip moves its temporary files about
-            continue
+    # pip moves its temporary files about, and removes folders: os.walk passes over those that are gone.
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(parent, name)).st_size
     return total
 
 

