@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from server.errors import context_exceeded, invalid
-from server.generation import Generation, GenerationPlan
+from server.generation import Generation
+from server.generation_plan import GenerationPlan
 from server.live_model import LiveModel
 from server.streaming import (
     SETTLE_SECONDS,

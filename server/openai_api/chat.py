@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from server.errors import invalid, model_not_found
-from server.generation import GenerationPlan
+from server.generation_plan import GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
 from server.openai_api.answer import Envelope, answer, in_thread, planning_pool

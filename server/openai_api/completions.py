@@ -10,7 +10,8 @@ from starlette.responses import Response
 from core.sequence import TokenLogprobs
 from server.collected import Collected, collect
 from server.errors import invalid, model_not_found
-from server.generation import Generation, GenerationPlan
+from server.generation import Generation
+from server.generation_plan import GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
 from server.openai_api.answer import Envelope, answer, in_thread, planning_pool

@@ -10,7 +10,7 @@ from core.verifiers.needs import NEEDS
 from core.verifiers.params import VerifierParams
 from core.verifiers.parse import VerifierError, check_window, parse_verifier
 from server.errors import invalid, shorten
-from server.generation import GenerationPlan
+from server.generation_plan import GenerationPlan
 from server.live_model import LiveModel
 from server.openai_api.hints import misspelt
 from server.openai_api.schemas import SamplingBody as Body

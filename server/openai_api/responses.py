@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from server.errors import ApiError, invalid, model_not_found, shorten
-from server.generation import GenerationPlan
+from server.generation_plan import GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
 from server.openai_api.answer import answer, in_thread, planning_pool

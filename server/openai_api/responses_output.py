@@ -8,6 +8,7 @@ Both the streamed and the whole answer are written by it, so they cannot differ.
 """
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,7 +79,7 @@ class OutputWriter:
         yield item.event("response.output_item.done", item=self.items[item.index])
 
 
-class _OpenItem:
+class _OpenItem(ABC):
     """An item that still grows. index: its place in the output."""
 
     def __init__(self, index: int, prefix: str) -> None:
@@ -86,20 +87,21 @@ class _OpenItem:
         self.id = f"{prefix}_{uuid.uuid4().hex}"
         self._pieces: list[str] = []
 
+    @abstractmethod
     def shown(self, status: str) -> dict[str, Any]:
         """The item as it stands; while it is in progress it has no content yet."""
-        raise NotImplementedError
 
     def begin(self) -> Iterator[Event]:
         """The events between the item's own and its first delta."""
         yield from ()
 
+    @abstractmethod
     def grow(self, text: str, logprobs: list[Entry]) -> Event:
-        raise NotImplementedError
+        """Take more of it, and the event that tells."""
 
+    @abstractmethod
     def end(self) -> Iterator[Event]:
         """The events between its last delta and the item's own."""
-        raise NotImplementedError
 
     def event(self, kind: str, **more: Any) -> Event:
         return {"type": kind, "output_index": self.index, **more}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from server.errors import invalid
-from server.generation import GenerationPlan
+from server.generation_plan import GenerationPlan
 from server.live_model import LiveModel
 from server.openai_api.tools import ToolUse
 from server.text.chat_format import AnswerReading, opens_reasoning

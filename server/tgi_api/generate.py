@@ -11,7 +11,8 @@ from starlette.responses import Response
 from server.answer_text import AnswerToken
 from server.collected import Collected, collect
 from server.errors import invalid
-from server.generation import Generation, GenerationPlan
+from server.generation import Generation
+from server.generation_plan import GenerationPlan
 from server.json_body import read_body
 from server.live_model import LiveModel
 from server.openai_api.answer import answer, in_thread, planning_pool

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 import server.openai_api.chat
-from server.generation import GenerationPlan
+from server.generation_plan import GenerationPlan
 
 CHAT = "/v1/chat/completions"
 ROOM = 1024  # the tools are written out in the prompt

@@ -11,7 +11,7 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 
 import server.openai_api.responses
-from server.generation import GenerationPlan
+from server.generation_plan import GenerationPlan
 from tests.server.serving import MODEL, ok
 
 PATH = "/v1/responses"
