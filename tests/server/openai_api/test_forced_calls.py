@@ -29,7 +29,6 @@ from tests.server.serving import (
     ok,
     only_ascii,
     running,
-    serve_config,
     stream,
     text_of,
 )
@@ -38,13 +37,6 @@ from tests.server.serving import (
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     async with running(max_context=ROOM) as (_, client):
-        yield client
-
-
-@pytest_asyncio.fixture
-async def thinker() -> AsyncIterator[httpx.AsyncClient]:
-    """A server whose model thinks aloud."""
-    async with running(serve_config(reasoning_parser="think"), max_context=ROOM) as (_, client):
         yield client
 
 

@@ -15,7 +15,7 @@ from openai.lib._tools import ResponsesPydanticFunctionTool  # what openai.pydan
 
 from tests.server.listening import listening, sdk
 from tests.server.openai_api.responses import PATH, anonymous, body, events_of, respond, saying, text_of, told
-from tests.server.serving import MODEL, error_of, only_ascii, running, serve_config
+from tests.server.serving import MODEL, error_of, only_ascii, running
 
 ROOM = 1024  # the tools are written out in the prompt
 SCHEMA = {
@@ -36,13 +36,6 @@ CALLED = ["output_item.added", "function_call_arguments.delta", "function_call_a
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     async with running(max_context=ROOM) as (_, client):
-        yield client
-
-
-@pytest_asyncio.fixture
-async def thinker() -> AsyncIterator[httpx.AsyncClient]:
-    """A server whose model thinks aloud."""
-    async with running(serve_config(reasoning_parser="think"), max_context=ROOM) as (_, client):
         yield client
 
 

@@ -46,13 +46,6 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest_asyncio.fixture
-async def thinker() -> AsyncIterator[httpx.AsyncClient]:
-    """A server whose model thinks aloud."""
-    async with running(serve_config(reasoning_parser="think"), max_context=ROOM) as (_, client):
-        yield client
-
-
 async def test_calls_are_found_among_words(client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     saying(monkeypatch, f'"Let me see.\\n" {CALL} "\\n" {CALL} "\\n"')
     more = {"tools": TOOLS, "max_tokens": 300}
