@@ -12,6 +12,14 @@ every match has something to propose.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class LookupMatch(NamedTuple):
+    """tokens: what followed. length: of the suffix that was found, in tokens; 0 where none was."""
+
+    tokens: list[int]
+    length: int
 
 
 class NgramIndex:
@@ -44,17 +52,21 @@ class NgramIndex:
             self.append(token)
 
     def propose(self, suffix_extra: Sequence[int], max_tokens: int) -> list[int]:
+        """The tokens of `find`."""
+        return self.find(suffix_extra, max_tokens).tokens
+
+    def find(self, suffix_extra: Sequence[int], max_tokens: int) -> LookupMatch:
         """What followed the latest earlier occurrence of the longest known suffix of tokens + suffix_extra.
 
         suffix_extra: drafts not yet verified; they are part of the suffix, not of the text searched.
-        Returns at most max_tokens tokens, fewer where the known text ends, none without a match.
+        Finds at most max_tokens tokens, fewer where the known text ends, none without a match.
         """
         if max_tokens < 1:
-            return []
+            return LookupMatch([], 0)
         extra = tuple(suffix_extra[-self.max_ngram :])
         suffix = (*self._tokens[-self.max_ngram :], *extra)[-self.max_ngram :]
         for start in range(len(suffix)):
             follower = self._latest.get(suffix[start:])
             if follower is not None:
-                return self._tokens[follower : follower + max_tokens]
-        return []
+                return LookupMatch(self._tokens[follower : follower + max_tokens], len(suffix) - start)
+        return LookupMatch([], 0)

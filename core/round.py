@@ -14,11 +14,10 @@ Worked example, K = 3. The sequence knows tokens t0 .. t9 and the target has KV 
 Rolling back is nothing but that watermark: dead KV is simply overwritten by the next round.
 """
 
-from dataclasses import dataclass
 from time import perf_counter
 
 from core.device_clock import DeviceInterval
-from core.drafters.base import DraftJob
+from core.drafters.base import LOOKUP_DRAFTERS, MODEL_DRAFTERS, DraftJob, DraftStep
 from core.drafters.model import draft_with_model, drafts_with_model, feed_known, model_draft_limit
 from core.drafters.prompt_lookup import draft_by_lookup, index_text
 from core.evidence import Evidence, RowLogprobs, VerifyBlock, gather_evidence
@@ -26,87 +25,19 @@ from core.layout import RaggedLayout, Segment
 from core.noise import NoiseCache
 from core.prompt_logprobs import rows_to_score, score_prompt
 from core.provenance import FinishReason
+from core.round_plan import CatchUp, ItemResult, RoundItem, RoundPlan, RoundResult
 from core.runtime import Runtime
 from core.sequence import CommittedToken, Sequence, TokenLogprobs
 from core.verifiers.registry import accepted_length, loosen, resolve_block
 
-
-@dataclass(frozen=True, slots=True)
-class RoundItem:
-    """A sequence's share of a round. Its block table must hold target_tokens + num_tokens + num_drafts positions.
-
-    num_tokens: known tokens to feed, 1 .. sequence.pending; fewer than pending is a prefill chunk
-    with more to come, which yields no token, nor does the last one if none is asked for. num_drafts: at
-    most so many drafts.
-    """
-
-    sequence: Sequence
-    num_tokens: int
-    num_drafts: int = 0
-
-    @property
-    def yields(self) -> bool:
-        return self.num_tokens == self.sequence.pending and self.sequence.request.max_tokens > 0
-
-
-@dataclass(frozen=True, slots=True)
-class CatchUp:
-    """An order to feed the draft model a sequence's verified tokens, up to the first `upto` of them.
-
-    At most those that the target will have computed when the round ends, so the blocks are there.
-    """
-
-    sequence: Sequence
-    upto: int
-
-
-@dataclass(frozen=True, slots=True)
-class RoundPlan:
-    """What a round is to do. Its catch-ups may be all: then the target does not run."""
-
-    items: tuple[RoundItem, ...]
-    catch_up: tuple[CatchUp, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ItemResult:
-    """What a round gave one sequence: the delivered tokens and how many drafts were checked for them."""
-
-    sequence: Sequence
-    tokens: tuple[CommittedToken, ...]
-    drafted: int
-    accepted: int
-
-
-@dataclass(frozen=True, slots=True)
-class RoundResult:
-    """The round's items in plan order, and its wall time in seconds by phase: on a device that runs behind the host,
-    forward is what the target's forward took there, evidence the rest until its figures had arrived.
-
-    decoding: how many of them decoded (delivered a token that was not their first).
-    """
-
-    items: tuple[ItemResult, ...]
-    draft_seconds: float
-    forward_seconds: float
-    evidence_seconds: float
-    commit_seconds: float
-    decoding: int
-
-    @property
-    def host_seconds(self) -> float:
-        return self.evidence_seconds + self.commit_seconds
-
-    @property
-    def seconds(self) -> float:
-        return self.draft_seconds + self.forward_seconds + self.host_seconds
+__all__ = ["CatchUp", "ItemResult", "RoundItem", "RoundPlan", "RoundResult", "run_round"]
 
 
 def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
     """Run one round; the only caller of the target's forward. Mutates the plan's sequences and the pool."""
     began = perf_counter()
     noise = NoiseCache()
-    jobs = _draft(plan, runtime, noise)
+    jobs, draft_steps = _draft(plan, runtime, noise)
     if not plan.items and runtime.draft is not None:
         runtime.draft.wait()  # a device may still be feeding; its time is this round's
     drafted = perf_counter()
@@ -121,7 +52,7 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
             item.sequence,
             end_row - 1 - len(job.drafts),
             job.drafts,
-            runtime.memory.snapshot(item.sequence.request.drafter),
+            runtime.memory.snapshot(item.proposer),
         )
         for item, job, end_row in zip(plan.items, jobs, layout.logit_starts[1:], strict=True)
         if item.yields
@@ -145,34 +76,38 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
         evidence_seconds=max(0.0, gathered - drafted - forward_seconds),
         commit_seconds=ended - gathered,
         decoding=len(decoding),
+        draft_steps=tuple(draft_steps),
     )
     _account(result, plan, runtime, decoding)
     return result
 
 
-def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> list[DraftJob]:
-    """Let the draft model catch up, then each sequence's drafter propose; one job per item, in plan order."""
+def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> tuple[list[DraftJob], list[DraftStep]]:
+    """Let the draft model catch up, then each sequence's drafter propose; one job per item, in plan order, and the
+    draft model's forwards."""
     if runtime.draft is not None:
         feed_known(runtime.draft, runtime.pool, [(entry.sequence, entry.upto) for entry in plan.catch_up])
-    jobs = [DraftJob(item.sequence, item.num_drafts if item.yields else 0) for item in plan.items]
-    with_model: list[tuple[DraftJob, int]] = []
+    jobs = [DraftJob(item.sequence, item.num_drafts if item.yields else 0, item.min_reach) for item in plan.items]
+    with_model: list[DraftJob] = []
     by_lookup: list[DraftJob] = []
     for item, job in zip(plan.items, jobs, strict=True):
-        sequence, drafter = item.sequence, item.sequence.request.drafter
-        if drafter in ("multilevel", "prompt_lookup"):
+        sequence, drafter = item.sequence, item.proposer
+        if drafter in LOOKUP_DRAFTERS or sequence.request.drafter in LOOKUP_DRAFTERS:
             index_text(sequence, sequence.target_tokens + item.num_tokens, runtime.max_ngram)
         if job.limit == 0:
             continue
         if drafter == "prompt_lookup":
             by_lookup.append(job)
-        elif drafts_with_model(sequence, runtime.draft_reach):
+        elif drafter in MODEL_DRAFTERS and drafts_with_model(sequence, runtime.draft_reach):
             job.limit = model_draft_limit(sequence, job.limit, runtime.draft_reach)
-            with_model.append((job, runtime.guess_tokens if drafter == "multilevel" else 0))
+            job.guess_tokens = runtime.guess_tokens if drafter == "multilevel" else 0
+            with_model.append(job)
+    steps: list[DraftStep] = []
     if runtime.draft is not None:
         vocab = runtime.target.vocab_size
-        draft_with_model(runtime.draft, runtime.pool, with_model, noise, vocab, runtime.max_ngram)
+        steps = draft_with_model(runtime.draft, runtime.pool, with_model, noise, vocab, runtime.max_ngram)
     draft_by_lookup(by_lookup, runtime.max_ngram)
-    return jobs
+    return jobs, steps
 
 
 def _lay_out(plan: RoundPlan, jobs: list[DraftJob], block_size: int) -> RaggedLayout:
@@ -191,7 +126,7 @@ def _commit(item: RoundItem, job: DraftJob, evidence: Evidence, runtime: Runtime
     """Verify one sequence's block and make its verdict final."""
     sequence = item.sequence
     known, first_token = len(sequence.tokens), sequence.output_len == 0
-    loosened = loosen(evidence, sequence.request.verifier, runtime.memory.snapshot(sequence.request.drafter))
+    loosened = loosen(evidence, sequence.request.verifier, runtime.memory.snapshot(item.proposer))
     accepted = accepted_length(evidence, loosened)
     tokens = [
         CommittedToken(token_id, provenance, _logprobs(evidence.logprobs, j, accepted))
@@ -204,7 +139,14 @@ def _commit(item: RoundItem, job: DraftJob, evidence: Evidence, runtime: Runtime
         sequence.counters.rounds += 1
         sequence.counters.round_tokens += len(delivered)
     sequence.counters.draft_tokens += len(job.drafts)
-    return ItemResult(sequence, tuple(delivered), len(job.drafts), min(accepted, len(delivered)))
+    return ItemResult(
+        sequence,
+        tuple(delivered),
+        len(job.drafts),
+        min(accepted, len(delivered)),
+        tuple(job.reaches),
+        job.turns,
+    )
 
 
 def _commit_chunk(item: RoundItem, job: DraftJob, runtime: Runtime) -> ItemResult:

@@ -1,6 +1,7 @@
 """What a drafter is asked for and what it leaves behind."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from core.grammar import Grammar
 from core.sequence import Sequence
@@ -11,33 +12,61 @@ DRAFTERS = ("model", "prompt_lookup", "multilevel")
 MODEL_DRAFTERS = ("model", "multilevel")
 """Those that run the draft model."""
 
+LOOKUP_DRAFTERS = ("prompt_lookup", "multilevel")
+"""Those that look into the text so far."""
+
+
+class DraftStep(NamedTuple):
+    """One forward of the draft model: rows fed to it, for so many sequences, and its seconds, from the lookup
+    before it until its choices were on the host."""
+
+    rows: int
+    sequences: int
+    seconds: float
+
 
 @dataclass(slots=True)
 class DraftJob:
     """One sequence's order for a round, filled in by its drafter.
 
-    limit: at most so many drafts. drafts: the proposal, d[0..K-1]. fed: how many leading tokens of
-    `sequence.tokens + drafts` have valid draft KV afterwards; the drafts among them are unverified,
-    so only the round, which knows how many were accepted, may turn this into a watermark.
+    limit: at most so many drafts. min_reach: the first draft that the draft model gives less than this chance of
+    being reached and accepted is its last; 0: it is never asked. guess_tokens: the longest guess that lookup makes
+    for the draft model, 0 for none.
+    drafts: the proposal, d[0..K-1]. reaches: the chance of each; empty where min_reach is 0. turns: draft forwards it
+    took part in. fed: how many leading tokens of `sequence.tokens + drafts` have valid draft KV afterwards; the
+    drafts among them are unverified, so only the round, which knows how many were accepted, may turn this into a
+    watermark.
     """
 
     sequence: Sequence
     limit: int
+    min_reach: float = 0.0
+    guess_tokens: int = 0
     drafts: list[int] = field(default_factory=list)
+    reaches: list[float] = field(default_factory=list)
+    turns: int = 0
     fed: int = 0
 
     def __post_init__(self) -> None:
         self.fed = self.sequence.draft_tokens
 
-    def extend(self, tokens: list[int]) -> bool:
-        """Take proposed tokens up to the limit, the first end token or the first that the sequence's grammar
-        forbids; True while more are wanted."""
+    def extend(self, tokens: list[int], chances: list[float] | None = None) -> bool:
+        """Take proposed tokens up to the limit, the first end token, the first that the sequence's grammar forbids or
+        the first whose reach is too low; True while more are wanted.
+
+        chances: the draft model's own probability of each. A draft's reach is the product of all up to it. The first
+        below min_reach is still taken: its forward is paid for, and the row that checks it costs the target less.
+        """
         ends, grammar = self.sequence.request.end_token_ids, self.sequence.grammar
         legal = tokens if grammar is None else legal_part(grammar, self.drafts, tokens)
-        for token in legal:
+        for index, token in enumerate(legal):
             if len(self.drafts) == self.limit:
                 return False
             self.drafts.append(token)
+            if chances is not None:
+                self.reaches.append((self.reaches[-1] if self.reaches else 1.0) * chances[index])
+                if self.reaches[-1] < self.min_reach:
+                    return False
             if token in ends:
                 return False
         if len(legal) < len(tokens) or (grammar is not None and grammar.ends_with(self.drafts)):

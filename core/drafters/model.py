@@ -18,7 +18,9 @@ from dataclasses import dataclass
 
 import torch
 
-from core.drafters.base import MODEL_DRAFTERS, DraftJob, legal_part
+from core.confidence import chosen_probabilities
+from core.device_clock import DeviceInterval
+from core.drafters.base import MODEL_DRAFTERS, DraftJob, DraftStep, legal_part
 from core.drafters.prompt_lookup import lookup
 from core.layout import RaggedLayout, Segment
 from core.models.kv_cache import BlockPool
@@ -63,28 +65,30 @@ def model_draft_limit(sequence: Sequence, num_drafts: int, reach: DraftReach) ->
 def draft_with_model(
     runner: ModelRunner,
     pool: BlockPool,
-    jobs: list[tuple[DraftJob, int]],
+    jobs: list[DraftJob],
     noise: NoiseCache,
     target_vocab: int,
     max_ngram: int,
-) -> None:
-    """Draft for (job, guess_tokens) pairs together, so that plain and multilevel share each forward.
+) -> list[DraftStep]:
+    """Draft for all jobs together, so that plain and multilevel share each forward; returns its forwards.
 
-    guess_tokens: longest lookup guess a turn feeds to the draft model; 0 is plain drafting. target_vocab:
-    ids that the target's embedding has; others are never drafted.
+    target_vocab: ids that the target's embedding has; others are never drafted. A job that is done leaves.
     """
-    for job, _ in jobs:
+    for job in jobs:
         pool.refresh_draft_watermark(job.sequence)
         job.fed = job.sequence.draft_tokens
-    active = [(job, guess_tokens) for job, guess_tokens in jobs if job.limit > 0]
+    active, steps = [job for job in jobs if job.limit > 0], []
     while active:
-        guesses = [_guess(job, guess_tokens, max_ngram) for job, guess_tokens in active]
-        choices = _choices(runner, pool, [job for job, _ in active], guesses, noise, target_vocab)
+        step = DeviceInterval(runner.device)
+        guesses = [_guess(job, max_ngram) for job in active]
+        layout = _lay_out(active, guesses, pool.block_size)
+        choices = _choices(runner, layout, active, guesses, noise, target_vocab)
+        step.end()
+        steps.append(DraftStep(layout.num_rows, len(active), step.seconds()))
         active = [
-            entry
-            for entry, guess, chosen in zip(active, guesses, choices, strict=True)
-            if _take(entry[0], guess, chosen)
+            job for job, guess, chosen in zip(active, guesses, choices, strict=True) if _take(job, guess, *chosen)
         ]
+    return steps
 
 
 def feed_known(runner: ModelRunner, pool: BlockPool, targets: list[tuple[Sequence, int]]) -> None:
@@ -101,46 +105,63 @@ def feed_known(runner: ModelRunner, pool: BlockPool, targets: list[tuple[Sequenc
         pool.commit_tokens(sequence, sequence.target_tokens, upto)
 
 
-def _guess(job: DraftJob, guess_tokens: int, max_ngram: int) -> list[int]:
+def _guess(job: DraftJob, max_ngram: int) -> list[int]:
     # The turn adds one choice of the draft's own behind the guess, so leave room for it.
-    room = min(guess_tokens, job.limit - len(job.drafts) - 1)
+    room = min(job.guess_tokens, job.limit - len(job.drafts) - 1)
     guess = lookup(job.sequence, job.drafts, room, max_ngram) if room > 0 else []
     grammar = job.sequence.grammar
     # A forward of the draft model is not worth spending on what the grammar forbids.
     return guess if grammar is None or not guess else legal_part(grammar, job.drafts, guess)
 
 
+def _lay_out(jobs: list[DraftJob], guesses: list[list[int]], block_size: int) -> RaggedLayout:
+    """What the draft's KV lacks, and the guess behind it, of which all rows but the first need logits."""
+    return RaggedLayout.build(
+        [
+            _segment(job.sequence, _unfed(job) + guess, job.fed, 1 + len(guess))
+            for job, guess in zip(jobs, guesses, strict=True)
+        ],
+        block_size,
+    )
+
+
 def _choices(
     runner: ModelRunner,
-    pool: BlockPool,
+    layout: RaggedLayout,
     jobs: list[DraftJob],
     guesses: list[list[int]],
     noise: NoiseCache,
     target_vocab: int,
-) -> list[list[int]]:
-    """One draft forward; per job the draft's choices after its known tokens and after each guessed one."""
-    segments = [
-        _segment(job.sequence, _unfed(job) + guess, job.fed, 1 + len(guess))
-        for job, guess in zip(jobs, guesses, strict=True)
-    ]
-    layout = RaggedLayout.build(segments, pool.block_size)
+) -> list[tuple[list[int], list[float] | None]]:
+    """One draft forward; per job the draft's choices after its known tokens and after each guessed one, and how
+    probable it finds them, if the job asks. Waits for the device once."""
     logits = runner.forward(layout)
     logits[:, target_vocab:] = -torch.inf
     groups = [
         RowGroup(sequence=job.sequence, start=start, drafts=job.drafts + guess, count=1 + len(guess))
         for job, guess, start in zip(jobs, guesses, layout.logit_starts[:-1], strict=True)
     ]
-    flat = choose(logits, groups, noise).tokens.tolist()
-    return [flat[group.rows] for group in groups]
+    tokens = choose(logits, groups, noise).tokens
+    asking = [group for group, job in zip(groups, jobs, strict=True) if job.min_reach > 0]
+    if not asking:
+        flat = tokens.tolist()
+        return [(flat[group.rows], None) for group in groups]
+    numbers, chances = torch.stack([tokens.double(), chosen_probabilities(logits, asking, tokens)]).tolist()
+    flat = [int(number) for number in numbers]
+    return [
+        (flat[group.rows], chances[group.rows] if job.min_reach > 0 else None)
+        for group, job in zip(groups, jobs, strict=True)
+    ]
 
 
-def _take(job: DraftJob, guess: list[int], chosen: list[int]) -> bool:
+def _take(job: DraftJob, guess: list[int], chosen: list[int], chances: list[float] | None) -> bool:
     """Keep the guesses the draft agrees with and its next choice; True while the job wants more."""
     agreed = 0
     while agreed < len(guess) and guess[agreed] == chosen[agreed]:
         agreed += 1
     job.fed = len(job.sequence.tokens) + len(job.drafts) + agreed
-    return job.extend(chosen[: agreed + 1])
+    job.turns += 1
+    return job.extend(chosen[: agreed + 1], chances)
 
 
 def _unfed(job: DraftJob) -> list[int]:

@@ -5,7 +5,7 @@ extraction. The index lives on the sequence and grows with its verified tokens o
 """
 
 from core.drafters.base import DraftJob
-from core.ngram_index import NgramIndex
+from core.ngram_index import LookupMatch, NgramIndex
 from core.sequence import Sequence
 
 
@@ -24,6 +24,14 @@ def index_text(sequence: Sequence, upto: int, max_ngram: int) -> NgramIndex:
 def lookup(sequence: Sequence, drafts: list[int], limit: int, max_ngram: int) -> list[int]:
     """What followed the latest earlier occurrence of the longest suffix of `tokens + drafts`; may be empty."""
     return index_text(sequence, len(sequence.tokens), max_ngram).propose(drafts, limit)
+
+
+def peek(sequence: Sequence, limit: int, max_ngram: int) -> LookupMatch:
+    """What lookup would propose next, at most `limit` tokens, and how long a suffix it found again.
+
+    For planning between rounds. Its grammar, which may forbid some of them, is not asked.
+    """
+    return index_text(sequence, len(sequence.tokens), max_ngram).find([], limit)
 
 
 def draft_by_lookup(jobs: list[DraftJob], max_ngram: int) -> None:

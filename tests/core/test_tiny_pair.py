@@ -138,7 +138,7 @@ def draft_choice(runtime: Runtime, sequence: Sequence, position: int) -> int:
     )
     assert runtime.pool.grow(prefix, position + 2)
     job = DraftJob(prefix, 1)
-    draft_with_model(runtime.draft, runtime.pool, [(job, 0)], NoiseCache(), runtime.target.vocab_size, max_ngram=4)
+    draft_with_model(runtime.draft, runtime.pool, [job], NoiseCache(), runtime.target.vocab_size, max_ngram=4)
     runtime.pool.release(prefix)
     return job.drafts[0]
 
