@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from core.layout import RaggedLayout
+from core.models.attention_batched import prepare_sdpa
 from core.models.attention_flash import BLOCK_MULTIPLE, flash_obstacle, prepare_flash
-from core.models.attention_sdpa import SdpaAttention
 from core.models.kv_cache import KVCache
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class RaggedContext:
 BACKENDS: dict[str, BackendSpec] = {
     spec.name: spec
     for spec in (
-        BackendSpec("sdpa", SdpaAttention),
+        BackendSpec("sdpa", prepare_sdpa),
         BackendSpec("flash_attn", prepare_flash, flash_obstacle, BLOCK_MULTIPLE),
     )
 }
@@ -97,8 +97,8 @@ def choose_backend(device: torch.device, dtype: torch.dtype, wanted: str = "auto
         return "flash_attn"
     if device.type == "cuda":
         log.warning(
-            "attention segment by segment through torch's own kernels, many times slower with many sequences than "
-            "flash-attn, which %s",
+            "attention through torch's own kernels, which copy the keys they read in every layer: slower with long "
+            "texts than flash-attn, which %s",
             obstacle,
         )
     return "sdpa"

@@ -116,7 +116,7 @@ def _attend_segment(
             # there keeps all scores in memory.
             k, v = (shared.repeat_interleave(heads // kv_heads, dim=1) for shared in (k, v))
         if softcap is not None:
-            return _capped(q, k, v, read.mask, scale, softcap)[0].transpose(0, 1)
+            return capped_attention(q, k, v, read.mask, scale, softcap)[0].transpose(0, 1)
         out = functional.scaled_dot_product_attention(
             q, k, v, attn_mask=read.mask, scale=scale, enable_gqa=heads != k.shape[1]
         )
@@ -124,13 +124,15 @@ def _attend_segment(
     # Row r's query heads h*group .. h*group+group-1 share key head h: they become rows r*group .. of it.
     folded = query.view(rows, kv_heads, -1, dim).transpose(0, 1).reshape(1, kv_heads, -1, dim)
     if softcap is not None:
-        out = _capped(folded, k, v, read.mask, scale, softcap)
+        out = capped_attention(folded, k, v, read.mask, scale, softcap)
     else:
         out = functional.scaled_dot_product_attention(folded, k, v, attn_mask=read.mask, scale=scale)
     return out.view(kv_heads, rows, -1, dim).transpose(0, 1).reshape(rows, heads, dim)
 
 
-def _capped(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float, softcap: float) -> Tensor:
+def capped_attention(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float, softcap: float
+) -> Tensor:
     """Attention whose scores s become softcap * tanh(s / softcap) before the mask: [1, heads, rows, dim]."""
     scores = torch.matmul(query.float(), keys.float().transpose(-1, -2)).mul_(scale / softcap).tanh_().mul_(softcap)
     if mask is not None:

@@ -12,6 +12,7 @@ import torch
 from core.evidence import VerifyBlock, gather_evidence
 from core.layout import RaggedLayout, Segment
 from core.models.attention import BackendSpec
+from core.models.attention_batched import MOST_KEYS
 from core.models.loader import LoadedModel
 from core.models.runner import ModelRunner
 from core.noise import NoiseCache
@@ -24,6 +25,8 @@ _SAMPLINGS = (
     SamplingParams(temperature=1.0, top_p=0.9, presence_penalty=0.1, logprobs=20),
     SamplingParams(temperature=1.0, top_k=40, top_p=0.9, logprobs=20),
 )
+# Several times what attention gathers together; the masks of still more keys are small beside the KV of as many.
+_CROWD_KEYS = 4 * MOST_KEYS
 _LOOSE = FlyParams(entropy="full")  # looks at whole rows
 
 
@@ -47,6 +50,14 @@ class HeaviestRound:
             rows, owed = rows - count, max(0, owed - count)
         return RaggedLayout.build(segments, block_size)
 
+    def crowd(self, block_size: int) -> RaggedLayout:
+        """Verify blocks of many long sequences, for the keys that a backend may copy together."""
+        rows = min(1 + self.num_drafts, self.max_context)
+        count = min(-(-self.logit_rows // rows), -(-_CROWD_KEYS // self.max_context))
+        blocks = (0,) * -(-self.max_context // block_size)
+        segment = Segment((0,) * rows, self.max_context - rows, blocks, 0)
+        return RaggedLayout.build([segment] * max(1, count), block_size)
+
     def verify_blocks(self, sampling: SamplingParams) -> list[VerifyBlock]:
         blocks, width = [], 1 + self.num_drafts
         for first in range(0, min(self.logit_rows, self.rows), width):
@@ -60,6 +71,8 @@ def run_heaviest(loaded: LoadedModel, backend: str | BackendSpec, block_size: in
     """Forward and evidence of such a round, once for each way of choosing tokens that takes memory of its own."""
     runner = ModelRunner(loaded, 1, block_size, backend)
     layout = heaviest.layout(block_size)
+    if loaded.device.type != "cpu":
+        runner.forward(heaviest.crowd(block_size))
     for sampling in _SAMPLINGS:
         blocks = heaviest.verify_blocks(sampling)
         logits = runner.forward(layout)

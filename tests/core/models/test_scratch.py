@@ -39,3 +39,11 @@ def test_it_runs_on_a_device_and_leaves_the_model_as_it_was() -> None:
 
 def test_a_cpus_memory_is_not_measured() -> None:
     assert measure_scratch(loaded(target_model(), "target"), "sdpa", 16, HEAVIEST) == 0
+
+
+def test_a_crowd_is_of_many_long_sequences_but_no_more_than_can_be_copied_together() -> None:
+    crowd = HEAVIEST.crowd(16)
+    assert [(len(s.tokens), s.context, s.num_logits) for s in crowd.segments] == [(5, 35, 0)] * 5
+    long = HeaviestRound(rows=500, logit_rows=500, num_drafts=4, max_context=100_000).crowd(16)
+    assert len(long.segments) == 3
+    assert len(HeaviestRound(rows=8, logit_rows=0, num_drafts=4, max_context=40).crowd(16).segments) == 1
