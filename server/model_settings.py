@@ -10,7 +10,8 @@ from server.settings_base import Section, conflict
 from server.weights.sources import ModelSource, source_from_text
 
 # Spelt out, since a Literal must be; tests hold them against core's tables, which import torch.
-Weights = Literal["fp16", "int8", "float32", "bfloat16"]
+Weights = Literal["fp16", "int8_split", "int8", "float32", "bfloat16"]
+CPU_ONLY = ("int8_split", "int8")
 Attention = Literal["auto", "sdpa", "flash_attn"]
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d?))?")  # torch keeps the number in a byte: cuda:300 would be cuda:44
@@ -66,8 +67,10 @@ class ModelSettings(ModelSource, Section):
     @model_validator(mode="after")
     def _fits_its_device(self) -> Self:
         on_cuda = self.device.startswith("cuda")
-        if on_cuda and self.weights == "int8":
-            raise conflict(f"weights = int8 needs device = cpu, not {self.device}: use bfloat16, fp16 or float32 there")
+        if on_cuda and self.weights in CPU_ONLY:
+            raise conflict(
+                f"weights = {self.weights} needs device = cpu, not {self.device}: use bfloat16, fp16 or float32 there"
+            )
         if self.device == "cpu" and self.attention == "flash_attn":
             raise conflict("attention = flash_attn needs a CUDA device, not device = cpu: use auto or sdpa there")
         if self.weights == "float32" and self.attention == "flash_attn":

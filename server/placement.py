@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from core.models.flash_version import FLASH_VERSIONS, flash_version
-from server.model_settings import Attention, ModelSettings, TargetSettings, Weights
+from server.model_settings import CPU_ONLY, Attention, ModelSettings, TargetSettings, Weights
 from server.settings import Settings
 
 
@@ -71,8 +71,11 @@ def obstacles(settings: Settings, machine: Machine) -> Iterator[str]:
         if index is not None and index >= machine.cuda_devices:
             yield f"{key}.device = {model.device}: torch sees {_cuda_devices(machine.cuda_devices)} here"
             continue
-        if index is not None and placed.weights == "int8":
-            yield f"{key}.weights = int8 need the CPU, and device = auto is {placed.device} here: set device = cpu"
+        if index is not None and placed.weights in CPU_ONLY:
+            yield (
+                f"{key}.weights = {placed.weights} need the CPU, and device = auto is {placed.device} here: "
+                "set device = cpu"
+            )
         if placed.attention == "flash_attn" and index is None:
             yield f"{key}.attention = flash_attn needs a CUDA device, and device = auto is the CPU here"
         elif placed.attention == "flash_attn" and not machine.has_flash_attn:

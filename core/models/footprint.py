@@ -7,9 +7,10 @@ import torch
 from torch import nn
 
 from core.models.filling import is_packed, stored_dtype, stored_tensors
+from core.models.half_embedding import halvable
 from core.models.model_config import empty_model
 from core.models.packed_experts import packable
-from core.models.packed_linear import WeightKind, halvable
+from core.models.packed_linear import WeightKind
 
 _INT8_CHANNEL_BYTES = 12  # FBGEMM keeps a scale, a zero point and a column sum for every output channel
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "fp16": torch.float16}

@@ -70,9 +70,9 @@ def load_model(
 ) -> LoadedModel:
     """Load a model for inference.
 
-    weights: what linear layers hold; "fp16" and "int8" are packed for CPUs (float32 activations). On other
-    devices "fp16" is plain half precision and "int8" a ValueError. Where the CPU lacks the packed kernels
-    both fall back to float32, with a warning. tp_plan: "auto" shares the model between torchrun's processes,
+    weights: what linear layers hold; "fp16", "int8_split" and "int8" are packed for CPUs (float32 activations).
+    On other devices "fp16" is plain half precision and the others are a ValueError. Where the CPU lacks the packed
+    kernels all fall back to float32, with a warning. tp_plan: "auto" shares the model between torchrun's processes,
     and asks for a model that can be shared even where there is but one. UnsupportedModel for what
     architectures.py or FIXED_ROPE lacks, or what cannot be shared; InvalidModelFile if files are missing,
     damaged or do not fit the config.
@@ -118,13 +118,13 @@ def _tokenizer_limit(folder: Path) -> int | None:
 
 
 def resolve_weights(weights: WeightKind, device: torch.device) -> tuple[WeightKind, torch.dtype]:
-    """What the linear layers will hold, and the dtype of activations and KV. ValueError for int8 elsewhere than
-    on a CPU."""
+    """What the linear layers will hold, and the dtype of activations and KV. ValueError for int8 and
+    int8_split elsewhere than on a CPU."""
     if weights == "bfloat16":
         return weights, torch.bfloat16
     if device.type != "cpu":
-        if weights == "int8":
-            raise ValueError("int8 weights need the CPU; use bfloat16 or fp16 on other devices")
+        if weights in ("int8", "int8_split"):
+            raise ValueError(f"{weights} weights need the CPU; use bfloat16 or fp16 on other devices")
         return weights, torch.float16 if weights == "fp16" else torch.float32
     if weights != "float32" and not packing_available():
         logger.warning("this CPU lacks the packed %s kernels; using float32 weights", weights)

@@ -43,6 +43,11 @@ def test_each_model_runs_where_it_is_told_to() -> None:
         (TWO_GPUS, {"device": "cuda:2"}, "models.target.device = cuda:2: torch sees only cuda:0 to cuda:1 here"),
         (
             TWO_GPUS,
+            {"weights": "int8_split"},
+            "models.target.weights = int8_split need the CPU, and device = auto is cuda:0 here: set device = cpu",
+        ),
+        (
+            TWO_GPUS,
             {"weights": "int8"},
             "models.target.weights = int8 need the CPU, and device = auto is cuda:0 here: set device = cpu",
         ),

@@ -150,6 +150,10 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
         (target(device="cuda:300"), 'models.target.device = "cuda:300": should be auto, cpu, cuda or cuda:N'),
         (target(device=0), "models.target.device = 0: should be a valid string"),
         (
+            target(device="cuda", weights="int8_split"),
+            "models.target: weights = int8_split needs device = cpu, not cuda: use bfloat16, fp16 or float32 there",
+        ),
+        (
             target(device="cuda:1", weights="int8"),
             "models.target: weights = int8 needs device = cpu, not cuda:1: use bfloat16, fp16 or float32 there",
         ),
@@ -199,7 +203,7 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
         ),
         (
             {"models": {"target": {"source": "./m", "weights": "fp8"}}},
-            "models.target.weights = \"fp8\": should be 'fp16', 'int8', 'float32' or 'bfloat16'",
+            "models.target.weights = \"fp8\": should be 'fp16', 'int8_split', 'int8', 'float32' or 'bfloat16'",
         ),
         (
             {"models": {"target": {"source": "name"}}},

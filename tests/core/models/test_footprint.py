@@ -7,7 +7,7 @@ import torch
 
 from core.models.footprint import parameters, weight_bytes
 from core.models.loader import LoadedModel, load_model
-from core.models.packed_linear import Fp16Linear, Int8Linear
+from core.models.packed_linear import PACKED, Fp16Linear, PackedLinear
 from tests.core.models.tiny import FAMILIES, save_model
 
 CASES = ["llama", "llama-bias", "qwen2", "gemma2", "mixtral", "glm4-moe", "gpt2", "opt"]
@@ -27,7 +27,7 @@ def test_plain_weights_take_the_bytes_foretold(family: str, weights: str, tmp_pa
     assert weight_bytes(loaded.config, loaded.weights, "cpu") == held_bytes(loaded)
 
 
-@pytest.mark.parametrize("weights", ["fp16", "int8"])
+@pytest.mark.parametrize("weights", PACKED)
 @pytest.mark.parametrize("family", CASES)
 def test_packed_weights_take_the_bytes_foretold(family: str, weights: str, tmp_path: Path) -> None:
     save_model(tmp_path, family)
@@ -45,7 +45,7 @@ def held_bytes(loaded: LoadedModel) -> int:
     """What the modules keep: their tensors, and of packed layers what unpacking gives back."""
     seen, total = set[int](), 0
     for module in loaded.model.modules():
-        computed = module._non_persistent_buffers_set if not isinstance(module, Fp16Linear | Int8Linear) else set()
+        computed = module._non_persistent_buffers_set if not isinstance(module, PackedLinear) else set()
         own = dict(module.named_parameters(recurse=False)) | {
             name: buffer
             for name, buffer in module.named_buffers(recurse=False)
@@ -58,7 +58,7 @@ def held_bytes(loaded: LoadedModel) -> int:
         if isinstance(module, Fp16Linear):
             weight, bias = torch.ops.quantized.linear_unpack_fp16(module._packed)
             total += weight.numel() * 2 + (0 if bias is None else bias.numel() * 4)
-        elif isinstance(module, Int8Linear):
+        elif isinstance(module, PackedLinear):
             weight, _ = torch.ops.quantized.linear_unpack(module._packed)
             total += weight.numel() + weight.shape[0] * (4 + 4 + 4)  # and scale, zero point, column sum
     return total

@@ -12,6 +12,7 @@ from tokenizers.models import WordLevel
 
 from core.models import loader
 from core.models.loader import InvalidModelFile, UnsupportedModel, fingerprint, load_model
+from core.models.packed_linear import PACKED, WeightKind
 from tests.core.models.tiny import FAMILIES, edit_json, save_model
 
 
@@ -45,7 +46,7 @@ def test_a_tied_head_shares_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("weights", ["fp16", "int8"])
+@pytest.mark.parametrize("weights", PACKED)
 def test_packed_heads_follow_the_tie(weights: str, tied: bool, tmp_path: Path) -> None:
     oracle = save_model(tmp_path, "llama", tie_word_embeddings=tied)
     loaded = load_model(tmp_path, weights)  # type: ignore[arg-type]
@@ -161,10 +162,11 @@ def test_incomplete_or_damaged_folders_are_named(tmp_path: Path) -> None:
     complains("not JSON")
 
 
-def test_int8_is_for_cpus(tmp_path: Path) -> None:
+@pytest.mark.parametrize("weights", ["int8_split", "int8"])
+def test_int8_is_for_cpus(weights: WeightKind, tmp_path: Path) -> None:
     save_model(tmp_path, "llama")
-    with pytest.raises(ValueError, match="CPU"):
-        load_model(tmp_path, "int8", device="meta")
+    with pytest.raises(ValueError, match=f"^{weights} weights need the CPU"):
+        load_model(tmp_path, weights, device="meta")
 
 
 def test_fingerprints_follow_the_content(tmp_path: Path) -> None:

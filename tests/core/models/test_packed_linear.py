@@ -1,4 +1,4 @@
-"""Packed layers: near float32, and every row by itself."""
+"""Packed layers: near float32, and every row by itself. What is 8-bit about them: test_packed_int8.py."""
 
 import hypothesis.strategies as st
 import pytest
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.models import packed_linear
-from core.models.packed_linear import Fp16Linear, HalfEmbedding, Int8Linear, packing_available
+from core.models.packed_linear import PACKED, Fp16Linear, PackedLinear, packing_available
 
 pytestmark = pytest.mark.skipif(not packing_available(), reason="this CPU has no FBGEMM kernels")
 
@@ -29,60 +29,46 @@ def test_fp16_is_float32_with_weights_rounded_to_half(rows: int, bias: bool) -> 
     torch.testing.assert_close(y, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-def test_int8_error_is_bounded_by_its_two_roundings(bias: bool) -> None:
-    weight, b = layer_parts()
-    x = torch.randn(2, 5, 72)
-    y = Int8Linear(weight, b if bias else None)(x)
-    expected = functional.linear(x, weight, b if bias else None)
-    # Half a step of each factor, times the other's magnitude, summed over the row at worst.
-    x_step = x.abs().amax(-1, keepdim=True) / 63
-    w_step = weight.abs().amax(-1) / 127
-    worst = 0.5 * (x_step * weight.abs().sum(-1) + x.abs().sum(-1, keepdim=True) * w_step + 72 * x_step * w_step)
-    error = (y - expected).abs()
-    assert (error <= worst + 1e-5).all()
-    assert error.norm() < 0.03 * expected.norm()
-
-
+@pytest.mark.parametrize("pack", [PACKED["int8_split"], PACKED["int8"]])
 @settings(max_examples=40, deadline=None)
-@given(rows=st.integers(1, 20), row=st.integers(0, 19), loud=st.floats(1e-3, 1e5), seed=st.integers(0, 1000))
-def test_int8_rows_are_bitwise_independent(rows: int, row: int, loud: float, seed: int) -> None:
-    weight, b = layer_parts()
-    layer = Int8Linear(weight, b)
-    x = torch.randn(rows, 72, generator=torch.Generator().manual_seed(seed))
+@given(
+    rows=st.integers(1, 20),
+    row=st.integers(0, 19),
+    loud=st.floats(1e-3, 1e5),
+    out=st.integers(1, 70),
+    inner=st.integers(1, 130),
+    seed=st.integers(0, 1000),
+)
+def test_rows_of_int8_are_bitwise_independent(
+    pack: type[PackedLinear], rows: int, row: int, loud: float, out: int, inner: int, seed: int
+) -> None:
+    weight, b = layer_parts(out, inner, seed)
+    layer = pack(weight, b)
+    x = torch.randn(rows, inner, generator=torch.Generator().manual_seed(seed))
     row %= rows
     company = x * loud
     company[row] = x[row]
     assert torch.equal(layer(company)[row], layer(x[row : row + 1])[0])
 
 
-def test_int8_survives_rows_and_channels_of_zeros() -> None:
+@pytest.mark.parametrize("pack", PACKED.values())
+def test_what_is_kept_is_no_view_of_what_was_given(pack: type[PackedLinear]) -> None:
     weight, b = layer_parts()
-    weight[3] = 0
-    y = Int8Linear(weight, b)(torch.zeros(2, 72))
-    torch.testing.assert_close(y, b.expand(2, -1))
-    y = Int8Linear(weight, None)(torch.randn(2, 72))
-    assert (y[:, 3] == 0).all()
+    layer, x = pack(weight, b), torch.randn(2, 72)
+    before = layer(x)
+    weight.zero_()
+    b.zero_()
+    assert torch.equal(layer(x), before)
 
 
-def test_extreme_values_do_not_saturate_the_kernel() -> None:
-    """Every product at its largest and of one sign: what 8-bit activations would overflow on AVX2."""
-    y = Int8Linear(torch.full((8, 256), 0.5), None)(torch.full((1, 256), 3.0))
-    torch.testing.assert_close(y, torch.full((1, 8), 384.0))
-
-
-def test_packing_is_quiet_and_leaves_the_process_as_it_was(recwarn: pytest.WarningsRecorder) -> None:
+@pytest.mark.parametrize("pack", PACKED.values())
+def test_packing_is_quiet_and_leaves_the_process_as_it_was(
+    pack: type[PackedLinear], recwarn: pytest.WarningsRecorder
+) -> None:
     before = torch.backends.quantized.engine
-    Int8Linear(*layer_parts())
+    pack(*layer_parts())
     assert torch.backends.quantized.engine == before
     assert [str(w.message) for w in recwarn] == []
-
-
-def test_half_embedding_looks_up_float32_rows() -> None:
-    weight, _ = layer_parts()
-    out = HalfEmbedding(weight)(torch.tensor([[0, 3]]))
-    assert out.dtype == torch.float32
-    assert torch.equal(out[0], weight[[0, 3]].half().float())
 
 
 def test_missing_kernels_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

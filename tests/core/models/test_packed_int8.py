@@ -1,0 +1,111 @@
+"""8-bit layers: what they compute is what their quantised numbers say, and how far that is from the truth."""
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor
+from torch.nn import functional
+
+from core.models.packed_int8 import Int8Linear, Int8SplitLinear
+from core.models.packed_linear import packing_available
+from tests.core.models.test_packed_linear import layer_parts
+
+pytestmark = pytest.mark.skipif(not packing_available(), reason="this CPU has no FBGEMM kernels")
+
+LAYERS = [Int8Linear, Int8SplitLinear]
+
+
+def unpacked(layer: Int8SplitLinear) -> Tensor:
+    """The weights it holds, float64."""
+    weight, _ = torch.ops.quantized.linear_unpack(layer._packed)
+    return weight.int_repr().double() * weight.q_per_channel_scales().unsqueeze(1)
+
+
+def split_value(x: Tensor) -> Tensor:
+    """What a split row stands for, float64: its coarse and its fine part put together again."""
+    scale = (x.abs().amax(-1, keepdim=True) / 63).clamp_min(torch.finfo(torch.float32).tiny)
+    steps = x / scale
+    coarse = steps.round()
+    fine = ((steps - coarse) * 126).round()
+    return (coarse.double() + fine.double() / 126) * scale.double()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(1, 33),
+    out=st.integers(1, 90),
+    inner=st.integers(1, 200),
+    size=st.sampled_from([1e-30, 1e-6, 1.0, 1e6, 1e30]),
+    outlier=st.booleans(),
+    zeros=st.booleans(),
+    bias=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_split_is_the_product_of_its_quantised_numbers(
+    rows: int, out: int, inner: int, size: float, outlier: bool, zeros: bool, bias: bool, seed: int
+) -> None:
+    weight, b = layer_parts(out, inner, seed)
+    b *= size
+    layer = Int8SplitLinear(weight, b if bias else None)
+    x = torch.randn(rows, inner, generator=torch.Generator().manual_seed(seed)) * size
+    if outlier:
+        x[0, -1] = 3000 * size
+    if zeros:
+        x[-1] = 0
+    expected = split_value(x) @ unpacked(layer).T + (b.double() if bias else 0)
+    # A fine step more or less where a quotient lies on the edge between two, and float32's own rounding.
+    slack = x.abs().amax(-1, keepdim=True).double() / 63 / 126 * unpacked(layer).abs().amax(-1) * 2
+    assert ((layer(x).double() - expected).abs() <= slack + 2e-6 * expected.abs() + 1e-36).all()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("layer", "steps"), [(Int8Linear, 63), (Int8SplitLinear, 63 * 126)])
+def test_the_error_is_bounded_by_the_two_roundings(layer: type[Int8Linear], steps: int, bias: bool) -> None:
+    weight, b = layer_parts()
+    x = torch.randn(2, 5, 72)
+    y = layer(weight, b if bias else None)(x)
+    expected = functional.linear(x, weight, b if bias else None)
+    # Half a step of each factor, times the other's magnitude, summed over the row at worst.
+    x_step = x.abs().amax(-1, keepdim=True) / steps
+    w_step = weight.abs().amax(-1) / 127
+    worst = 0.5 * (x_step * weight.abs().sum(-1) + x.abs().sum(-1, keepdim=True) * w_step + 72 * x_step * w_step)
+    error = (y - expected).abs()
+    assert (error <= worst + 1e-5).all()
+    assert error.norm() < 0.03 * expected.norm()
+
+
+def test_the_fine_row_takes_the_activations_share_off_the_error() -> None:
+    """With weights that 8 bits hold exactly, all that is left is the activations' rounding."""
+    weight = torch.randint(-127, 128, (40, 72), generator=torch.Generator().manual_seed(2)) / 127.0
+    weight[:, 0] = 1.0
+    x = torch.randn(9, 72, generator=torch.Generator().manual_seed(3))
+    expected = x.double() @ weight.double().T
+    coarse, split = (layer(weight, None)(x).double() - expected for layer in LAYERS)
+    assert split.norm() < 0.02 * coarse.norm()
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_rows_and_channels_of_zeros_survive(layer: type[Int8Linear]) -> None:
+    weight, b = layer_parts()
+    weight[3] = 0
+    y = layer(weight, b)(torch.zeros(2, 72))
+    torch.testing.assert_close(y, b.expand(2, -1))
+    y = layer(weight, None)(torch.randn(2, 72))
+    assert (y[:, 3] == 0).all()
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_extreme_values_do_not_saturate_the_kernel(layer: type[Int8Linear]) -> None:
+    """Every product at its largest and of one sign: what 8-bit activations would overflow on AVX2."""
+    y = layer(torch.full((8, 256), 0.5), None)(torch.full((1, 256), 3.0))
+    torch.testing.assert_close(y, torch.full((1, 8), 384.0))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_shape_is_the_inputs(layer: type[Int8Linear]) -> None:
+    assert layer(*layer_parts())(torch.randn(1, 4, 2, 72)).shape == (1, 4, 2, 40)
+    assert layer(*layer_parts())(torch.randn(0, 72)).shape == (0, 40)
+    strided = torch.randn(3, 144)[:, ::2]
+    whole = layer(*layer_parts())
+    assert torch.equal(whole(strided), whole(strided.contiguous()))
