@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from core.layout import RaggedLayout
-from core.models.attention_batched import prepare_sdpa
-from core.models.attention_flash import BLOCK_MULTIPLE, flash_obstacle, prepare_flash
+from core.models.attention_batched import MOST_KEYS, prepare_sdpa, prepare_uniform_sdpa
+from core.models.attention_flash import BLOCK_MULTIPLE, flash_obstacle, prepare_flash, prepare_uniform_flash
 from core.models.kv_cache import KVCache
+from core.models.uniform_batch import UniformBatch
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +47,17 @@ class BackendSpec:
 
     obstacle: why it cannot serve a model of this activation dtype and head dimension (None: unknown) on
     this device, worded to follow the backend's name; None if it can. block_size: what the block size must
-    be a multiple of; None if any will do.
+    be a multiple of; None if any will do. uniform: how to make it for a rectangle, by work on the device alone, so
+    that it can be recorded in a CUDA graph; None if it cannot. uniform_keys: most keys such a rectangle may have, all
+    sequences together; None if any number will do.
     """
 
     name: str
     prepare: Callable[[RaggedLayout, torch.dtype, torch.device], AttentionBackend]
     obstacle: Callable[[torch.device, torch.dtype, int | None], str | None] = lambda device, dtype, head_dim: None
     block_size: int | None = None
+    uniform: Callable[[UniformBatch, torch.dtype], AttentionBackend] | None = None
+    uniform_keys: int | None = None
 
     def check(self, device: torch.device, dtype: torch.dtype, head_dim: int | None) -> None:
         """ValueError, in a sentence for people, if it cannot serve such a model."""
@@ -73,8 +78,8 @@ class RaggedContext:
 BACKENDS: dict[str, BackendSpec] = {
     spec.name: spec
     for spec in (
-        BackendSpec("sdpa", prepare_sdpa),
-        BackendSpec("flash_attn", prepare_flash, flash_obstacle, BLOCK_MULTIPLE),
+        BackendSpec("sdpa", prepare_sdpa, uniform=prepare_uniform_sdpa, uniform_keys=MOST_KEYS),
+        BackendSpec("flash_attn", prepare_flash, flash_obstacle, BLOCK_MULTIPLE, uniform=prepare_uniform_flash),
     )
 }
 

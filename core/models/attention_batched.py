@@ -113,6 +113,10 @@ def prepare_sdpa(layout: RaggedLayout, dtype: torch.dtype, device: torch.device)
     return SdpaAttention(layout, dtype, device) if device.type == "cpu" else prepare_batched(layout, dtype, device)
 
 
+def prepare_uniform_sdpa(batch: UniformBatch, dtype: torch.dtype) -> UniformAttention:
+    return UniformAttention(batch, dtype)
+
+
 def prepare_batched(layout: RaggedLayout, dtype: torch.dtype, device: torch.device) -> BatchedSdpa | SdpaAttention:
     """Index tensors of a layout, in one copy to the device; segment by segment where nothing can be shared."""
     segments, starts = layout.segments, layout.query_starts

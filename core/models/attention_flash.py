@@ -23,6 +23,7 @@ from torch import Tensor
 from core.device_copy import to_device
 from core.layout import RaggedLayout
 from core.models.flash_version import FLASH_VERSIONS, flash_version
+from core.models.uniform_batch import UniformBatch
 
 BLOCK_MULTIPLE = 256  # of the kernel's pages
 _MAX_HEAD_DIM = 256
@@ -85,6 +86,25 @@ def prepare_flash(
         table=packed[2 * count :].view(len(tables), width),
         most_rows=max(len(segment.tokens) for segment in layout.segments),
         most_keys=max(segment.context + len(segment.tokens) for segment in layout.segments),
+    )
+
+
+def prepare_uniform_flash(
+    batch: UniformBatch, dtype: torch.dtype, varlen: VarlenFunction | None = None
+) -> FlashAttention:
+    """Index tensors of a rectangle, made on the device, so that this can be recorded. The kernel lets every row of a
+    segment see the keys up to its place from the right, which is a real row's own position; what padding rows see
+    matters to nobody, and where that is nothing they become 0."""
+    rows, device = batch.num_rows, batch.ends.device
+    starts = torch.arange(0, (len(batch.ends) + 1) * rows, rows, dtype=torch.int32, device=device)
+    key_starts = torch.cat([batch.ends.new_zeros(1), batch.ends.cumsum(0)]).to(torch.int32)
+    return FlashAttention(
+        varlen=varlen or _installed(),
+        row_starts=starts,
+        key_starts=key_starts,
+        table=batch.table.to(torch.int32),
+        most_rows=rows,
+        most_keys=batch.num_keys,
     )
 
 

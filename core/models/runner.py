@@ -8,19 +8,27 @@ from torch import Tensor
 
 from core.device_copy import to_device
 from core.layout import RaggedLayout
-from core.models.attention import IMPLEMENTATION, BackendSpec, RaggedContext, backend_named
+from core.models.attention import IMPLEMENTATION, AttentionBackend, BackendSpec, RaggedContext, backend_named
+from core.models.graphs import RecordedForward, Recorder
 from core.models.kv_cache import KVCache, kv_shape
 from core.models.loader import LoadedModel
+from core.models.uniform_batch import UniformBatch
 
 
 class ModelRunner:
     """Runs one model. backend: of its attention. forwards: how many forward calls it has made. One thread at a time."""
 
     def __init__(
-        self, loaded: LoadedModel, num_blocks: int, block_size: int, backend: str | BackendSpec = "sdpa"
+        self,
+        loaded: LoadedModel,
+        num_blocks: int,
+        block_size: int,
+        backend: str | BackendSpec = "sdpa",
+        recorder: Recorder | None = None,
     ) -> None:
-        """backend: a name in BACKENDS, or the specification of another one. ValueError for an unknown one, one that
-        cannot serve this model, or a block size its kernels cannot use."""
+        """backend: a name in BACKENDS, or the specification of another one. recorder: what records forwards of small
+        batches, to replay them; None to run them all. ValueError for an unknown backend, one that cannot serve this
+        model or be recorded, or a block size its kernels cannot use."""
         self.backend = backend if isinstance(backend, BackendSpec) else backend_named(backend)
         self.backend.check(loaded.device, loaded.dtype, kv_shape(loaded.config)[1])
         multiple = self.backend.block_size or 1
@@ -31,7 +39,10 @@ class ModelRunner:
         self.block_size = block_size
         self.device = loaded.device
         self.forwards = 0
-        self.cache = KVCache(loaded.config, num_blocks, block_size, loaded.dtype, loaded.device)
+        # With a recorder one block more, which padding rows may write and no sequence ever gets.
+        blocks = num_blocks + (recorder is not None)
+        self.cache = KVCache(loaded.config, blocks, block_size, loaded.dtype, loaded.device)
+        self.recorded = None if recorder is None else self._recorded(recorder, num_blocks)
         loaded.model.set_attn_implementation(IMPLEMENTATION)
 
     def forward(self, layout: RaggedLayout) -> Tensor:
@@ -40,20 +51,42 @@ class ModelRunner:
         if layout.block_size != self.block_size:
             raise ValueError(f"the layout has blocks of {layout.block_size} tokens, the cache of {self.block_size}")
         self.forwards += 1
+        if self.recorded is not None and (logits := self.recorded.forward(layout)) is not None:
+            return logits
         attention = self.backend.prepare(layout, self.cache.dtype, self.device)
         token_ids, positions, slots, logit_rows = self._index_tensors(layout)
-        inputs = {
-            "input_ids": token_ids.unsqueeze(0),
-            "position_ids": positions.unsqueeze(0),
-            "use_cache": False,
-            "ragged": RaggedContext(attention, self.cache, slots),
-        }
+        inputs = self._inputs(token_ids, positions, attention, slots)
         if layout.num_logits == 0:
             self._hidden(inputs)
             return torch.empty(0, self.vocab_size, device=self.device)
         logits = self._logits(inputs, 0 if layout.num_logits == layout.num_rows else logit_rows)
         # Copied outside of inference mode, whose tensors could not be edited in place.
         return logits.to(torch.float32, copy=True)
+
+    def _recorded(self, recorder: Recorder, scratch_block: int) -> RecordedForward:
+        """ValueError if the attention backend cannot be recorded."""
+        prepare = self.backend.uniform
+        if prepare is None:
+            raise ValueError(f"attention backend {self.backend.name} cannot be recorded")
+
+        @torch.inference_mode()
+        def forward(token_ids: Tensor, slots: Tensor, batch: UniformBatch) -> Tensor:
+            attention = prepare(batch, self.cache.dtype)
+            return self._logits(self._inputs(token_ids, batch.positions.flatten(), attention, slots), 0)
+
+        sizes = (self.vocab_size, self.block_size, scratch_block)
+        return RecordedForward(forward, recorder, *sizes, self.device, self.backend.uniform_keys)
+
+    def _inputs(
+        self, token_ids: Tensor, positions: Tensor, attention: AttentionBackend, slots: Tensor
+    ) -> dict[str, Any]:
+        """Of the model: a batch of one, of all rows."""
+        return {
+            "input_ids": token_ids.unsqueeze(0),
+            "position_ids": positions.unsqueeze(0),
+            "use_cache": False,
+            "ragged": RaggedContext(attention, self.cache, slots),
+        }
 
     @torch.inference_mode()
     def _hidden(self, inputs: dict[str, Any]) -> None:

@@ -39,8 +39,9 @@ def flash_attn_varlen_func(
     key_counts = [end - start for start, end in pairwise(key_starts)]
     assert row_starts[0] == key_starts[0] == 0
     assert row_starts[-1] == len(q)
-    assert max_seqlen_q == max(row_counts)
-    assert max_seqlen_k == max(key_counts)
+    # The kernel's grid and splits are sized by them; beyond a segment's own end they only cost time.
+    assert max_seqlen_q >= max(row_counts)
+    assert max_seqlen_k >= max(key_counts)
     scale = q.shape[2] ** -0.5 if softmax_scale is None else softmax_scale
     left, right = window_size
     if causal:
