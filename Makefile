@@ -1,6 +1,7 @@
 # make serve   install, fetch the weights once, and serve CONFIG on HOST:PORT
 # make test    install, fetch the tiny pair's weights (93 MB) and run the tests
 # make check   lint, formatting, types and the import rule
+# make bench-smoke   a small speed run of CONFIG with tables and plots in bench-results/: some minutes on two cores
 #
 # pip takes torch's default build for the platform; on Linux that carries CUDA. For its much smaller CPU build,
 # name PyTorch's CPU package index in pip's own PIP_INDEX_URL or PIP_EXTRA_INDEX_URL.
@@ -14,9 +15,10 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEV   := $(VENV)/.installed-dev
+BENCH := $(VENV)/.installed-bench
 PIP   := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
-.PHONY: install serve test check clean
+.PHONY: install serve test check bench-smoke clean
 .DEFAULT_GOAL := install
 
 install: $(STAMP)
@@ -37,6 +39,11 @@ $(DEV): $(STAMP)
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
+# What plots need beside it.
+$(BENCH): $(STAMP)
+	@$(PIP) -e '.[bench]'
+	@touch $@
+
 serve: install
 	@exec $(BIN)/slipstream serve --config $(CONFIG) $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
@@ -49,6 +56,10 @@ check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench-smoke: $(BENCH)
+	$(BIN)/slipstream fetch --config $(CONFIG)
+	$(BIN)/slipstream bench smoke --config $(CONFIG)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -14,10 +14,13 @@ forward over a finished answer therefore finds them all:
 import asyncio
 from collections.abc import Sequence
 
+from benchmarks.matrix import GREEDY
 from benchmarks.stack import Stack
 from core.correction_memory import CorrectionMemory
 from core.layout import RaggedLayout, Segment
 from core.models.runner import ModelRunner
+
+_STRICT = GREEDY | {"verifier": "strict"}
 
 
 async def calibrate(stack: Stack, messages: Sequence[str], max_tokens: int) -> dict[str, int]:
@@ -29,10 +32,7 @@ async def calibrate(stack: Stack, messages: Sequence[str], max_tokens: int) -> d
     if runtime.draft is None:
         raise RuntimeError("calibration needs a draft model")
     prompts = [stack.encode_chat(message) for message in messages]
-    answers = [
-        (await stack.generate(prompt, max_tokens=max_tokens, drafter="multilevel", num_draft_tokens=5)).tokens
-        for prompt in prompts
-    ]
+    answers = [tuple((await stack.answer(prompt, _STRICT, max_tokens)).content) for prompt in prompts]
     size = runtime.pool.block_size
     longest = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True))
     # The same weights over a KV cache of its own: the server's holds prefixes that must stay as they are.

@@ -1,41 +1,31 @@
-"""The server's own engine, loaded in this process, and one timed generation through it."""
+"""The server's own engine, loaded in this process; requests are understood as the HTTP side understands them."""
 
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from benchmarks.answers import Answer, Group, Speculated
 from core.round import RoundResult
 from core.runtime import Runtime
-from core.sampling_params import SamplingParams
-from core.sequence import GenerationRequest, StopCondition
-from core.verifiers.params import OffParams, StrictParams, VerifierParams
+from core.sequence import GenerationRequest
+from scheduler.engine import AsyncEngine
 from scheduler.events import CounterSnapshot, FinishedEvent, TokensEvent
 from scheduler.observer import EngineObserver
 from scheduler.stats import EngineStats
-from server.assembly import assemble
+from server.assembly import assemble, serving_config
+from server.live_model import LiveModel
 from server.model_folders import Folders, fetch
-from server.serving_config import Served
+from server.openai_api.parameters import make_plan
+from server.openai_api.schemas import CompletionBody
+from server.serving_config import Served, ServingConfig
 from server.settings import Settings
 from server.settings_loading import load_settings
-
-GREEDY = SamplingParams(temperature=0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One finished generation. decode_seconds: from its first token to its last, prefill excluded."""
-
-    tokens: tuple[int, ...]
-    decode_seconds: float
-    counters: CounterSnapshot
-
-    @property
-    def seconds_per_token(self) -> float:
-        return self.decode_seconds / max(1, len(self.tokens) - 1)
+from server.text.stop_strings import StopStrings
 
 
 class RoundLog(EngineObserver):
@@ -58,9 +48,13 @@ class RoundLog(EngineObserver):
 
 @dataclass
 class Stack:
+    """A Door to the engine without HTTP, SSE and text."""
+
     settings: Settings
     folders: Folders
     served: Served
+    model: LiveModel
+    config: ServingConfig
     log: RoundLog
     _ids: "itertools.count[int]" = field(default_factory=itertools.count)
 
@@ -72,62 +66,79 @@ class Stack:
         return list(self.served.tokenizer.encode(text, add_special_tokens=False))
 
     @property
+    def engine(self) -> AsyncEngine:
+        return self.served.engine
+
+    @property
     def runtime(self) -> Runtime:
         """What the engine computes with; to be touched only while it is idle."""
         return self.served.engine._runtime
 
-    async def generate(
+    async def ask(self, messages: Sequence[str], fields: Mapping[str, Any], max_tokens: int) -> Group:
+        prompts = [self.encode_chat(message) for message in messages]
+        return Group(tuple(await asyncio.gather(*(self.answer(one, fields, max_tokens) for one in prompts))))
+
+    async def answer(
         self,
-        prompt: list[int],
-        *,
+        prompt: Sequence[int],
+        fields: Mapping[str, Any],
         max_tokens: int,
-        verifier: VerifierParams | None = None,
-        drafter: str = "none",
-        num_draft_tokens: int = 0,
-        sampling: SamplingParams = GREEDY,
-        stop: StopCondition | None = None,
-        ignore_eos: bool = False,
+        begun: asyncio.Event | None = None,
     ) -> Answer:
-        request = GenerationRequest(
-            request_id=str(next(self._ids)),
-            prompt=tuple(prompt),
-            max_tokens=max_tokens,
-            sampling=sampling,
-            verifier=verifier or (OffParams() if drafter == "none" else StrictParams()),
-            drafter=drafter,
-            num_draft_tokens=num_draft_tokens,
-            end_token_ids=frozenset() if ignore_eos else self.served.eos_token_ids,
+        """fields: of a completion's body. begun: set when the first token has come. ApiError for a bad field,
+        RuntimeError if the engine fails."""
+        body = CompletionBody.model_validate(
+            {"model": self.config.model, "prompt": list(prompt), "max_tokens": max_tokens, **fields}
         )
+        plan = make_plan(body, [prompt], f"bench-{next(self._ids)}", self.config, self.model, "prompt")
+        (request,) = plan.requests
+        stop = None if plan.stops is None else StopStrings(plan.stops, self.model.token_bytes)
         tokens: list[int] = []
-        began = ended = 0.0
-        async with self.served.engine.submit(request, stop) as stream:
+        arrivals: list[float] = []
+        first = 0
+        asked = time.perf_counter()
+        async with self.engine.submit(request, stop) as stream:
             async for event in stream:
                 if isinstance(event, TokensEvent):
-                    ended = time.perf_counter()
-                    began = began or ended
+                    arrivals.append(time.perf_counter())
+                    first = first or len(event.tokens)
                     tokens += [token.token_id for token in event.tokens]
+                    if begun is not None:
+                        begun.set()
                 elif isinstance(event, FinishedEvent):
                     if event.message is not None:
                         raise RuntimeError(event.message)
-                    return Answer(tuple(tokens), ended - began, event.counters)
+                    speculated = _speculated(event.counters)
+                    return Answer(len(tokens), tuple(tokens), asked, tuple(arrivals), first, len(prompt), speculated)
         raise RuntimeError("the stream ended without a FinishedEvent")
 
-    async def warm_up(self, prompt: list[int]) -> None:
-        await self.generate(prompt, max_tokens=8)
-        await self.generate(prompt, max_tokens=16, drafter="prompt_lookup", num_draft_tokens=15)
-        if self.served.has_draft:
-            await self.generate(prompt, max_tokens=16, drafter="multilevel", num_draft_tokens=15)
+
+def _speculated(counters: CounterSnapshot) -> Speculated:
+    return Speculated(
+        rounds=counters.rounds,
+        round_tokens=counters.round_tokens,
+        draft_tokens=counters.draft_tokens,
+        accepted_tokens=counters.accepted_tokens,
+        loosened={rule.value: tokens for rule, tokens in counters.loosened.items()},
+    )
+
+
+async def load_stack(config: Path) -> Stack:
+    """Load what a config names, as `slipstream serve` would; its engine is not started."""
+    settings = load_settings(config)
+    folders = await asyncio.to_thread(fetch, settings)
+    log, serving = RoundLog(), serving_config(settings)
+    served = await asyncio.to_thread(assemble, settings, folders, log)
+    model = await asyncio.to_thread(LiveModel.build, served, serving)
+    return Stack(settings, folders, served, model, serving, log)
 
 
 @asynccontextmanager
 async def open_stack(config: Path) -> AsyncIterator[Stack]:
-    """Load what a config names, as `slipstream serve` would, and run its engine."""
-    settings = load_settings(config)
-    folders = await asyncio.to_thread(fetch, settings)
-    log = RoundLog()
-    served = await asyncio.to_thread(assemble, settings, folders, log)
-    await served.engine.start()
+    """A stack whose engine runs."""
+    stack = await load_stack(config)
+    await stack.engine.start()
     try:
-        yield Stack(settings, folders, served, log)
+        yield stack
     finally:
-        await served.engine.stop()
+        await stack.engine.stop()

@@ -1,4 +1,4 @@
-"""The command line: `slipstream serve`, `fetch`, `config check`.
+"""The command line: `slipstream serve`, `fetch`, `config check`, `bench`.
 
 Exit codes: 2 if the configuration or the arguments are wrong, 1 if anything else stands in the way. Heavy imports
 wait until a command needs them, so `--help` is quick.
@@ -102,6 +102,17 @@ def config_check(files: Annotated[list[Path], typer.Argument(help="YAML files.",
             typer.echo(f"  {line}")
     if wrong:
         raise typer.Exit(2)
+
+
+@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(context: typer.Context) -> None:
+    """Measure speed; `slipstream bench --help` lists what."""
+    from server.bench import BenchMissingError, run_bench
+
+    try:
+        run_bench(context.args)
+    except BenchMissingError as error:
+        _fail(str(error))
 
 
 def _settings(file: Path, flags: dict[str, Any] | None = None) -> "Settings":

@@ -72,6 +72,21 @@ class WeightStore:
         snapshots = (source for source in model.source if isinstance(source, HuggingFaceSource) and not source.is_gguf)
         return self.ready(model) or next((f for s in snapshots if (f := huggingface.cached_snapshot(s))), None)
 
+    def original(self, model: ModelSource) -> Path:
+        """The GGUF file itself, which other programs read; fetched again if it was dropped once converted, and kept.
+
+        WeightsError if no source is a GGUF file or none gives it.
+        """
+        reasons = []
+        for source in (one for one in model.source if one.is_gguf):
+            key = _key(model, source)
+            try:
+                with self._locked(key, model.label):
+                    return self._gguf(model, source, key)
+            except SourceUnavailableError as error:
+                reasons.append(str(error))
+        raise WeightsError(f"{model.label}: no GGUF file. " + (" | ".join(reasons) or "None of its sources is one"))
+
     def _ready(self, model: ModelSource, source: Source) -> Path | None:
         if not source.is_gguf:
             return source.path if isinstance(source, LocalSource) and source.path.is_dir() else None
