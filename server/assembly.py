@@ -12,6 +12,7 @@ import torch
 from core.correction_memory import CorrectionMemory, MemoryFileError
 from core.drafters.base import DRAFTERS
 from core.models.attention import choose_backend, common_block_size
+from core.models.graphs_cuda import CudaRecorder
 from core.models.kv_cache import BlockPool, kv_shape
 from core.models.loader import LoadedModel, load_model
 from core.models.runner import ModelRunner
@@ -191,9 +192,18 @@ def _runtime(settings: Settings, target: LoadedModel, draft: LoadedModel | None)
         raise AssemblyError(str(error)) from error
     block_size = common_block_size(backends)
     rounds = HeaviestRounds.of(settings, settings.max_context or target.max_context)
-    tokens = kv_tokens(settings, models, block_size, lambda: measured_scratch(models, backends, block_size, rounds))
+    graphs = [
+        loaded.device.type == "cuda" and model.cuda_graphs == "auto"
+        for loaded, (_, model) in zip(models, settings.models.items(), strict=True)
+    ]
+    tokens = kv_tokens(
+        settings, models, block_size, lambda: measured_scratch(models, backends, block_size, rounds, graphs)
+    )
     num_blocks = -(-tokens // block_size)
-    runners = [ModelRunner(loaded, num_blocks, block_size, name) for loaded, name in zip(models, backends, strict=True)]
+    runners = [
+        ModelRunner(loaded, num_blocks, block_size, name, CudaRecorder(loaded.device) if recorded else None)
+        for loaded, name, recorded in zip(models, backends, graphs, strict=True)
+    ]
     return Runtime(
         target=runners[0],
         pool=BlockPool(num_blocks, block_size),

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from core.models.graphs import MOST_GRAPHS, MOST_ROWS
 from core.models.kv_cache import kv_shape
 from core.models.scratch import HeaviestRound
 from core.race import SCORES_AT_ONCE
@@ -14,6 +15,7 @@ from server.settings import Settings
 
 # Rows a draft turn may have for one sequence: the guess it checks and the token before it.
 _GUESS = next(int(field.default) for field in fields(Runtime) if field.name == "guess_tokens")  # type: ignore[arg-type]
+_GRAPH_BYTES = 10_000_000  # of one recording: what engines that record many report
 _CHOOSING_BYTES = 100  # for each score of those that are sorted together on a GPU
 
 
@@ -54,3 +56,9 @@ def estimated_scratch(config: Any, dtype: torch.dtype, device_type: str, heavies
     if device_type != "cpu":
         choosing = max(vocab, min(SCORES_AT_ONCE, heaviest.logit_rows * vocab)) * _CHOOSING_BYTES
     return layer + logits + choosing
+
+
+def estimated_graphs(config: Any) -> int:
+    """Bytes of recorded forwards on CUDA beside rounds, about: the logits they share, and the recordings. Start-up
+    measures it (core.models.scratch)."""
+    return MOST_ROWS * int(config.vocab_size) * torch.float32.itemsize + MOST_GRAPHS * _GRAPH_BYTES

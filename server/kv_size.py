@@ -9,7 +9,7 @@ import torch
 
 from core.models.kv_cache import KVCache
 from core.models.loader import LoadedModel
-from core.models.scratch import measure_scratch
+from core.models.scratch import measure_graphs, measure_scratch
 from server.assembly_error import AssemblyError
 from server.device_memory import device_memory
 from server.heaviest import HeaviestRounds
@@ -54,14 +54,22 @@ def kv_tokens(
 
 
 def measured_scratch(
-    models: Sequence[LoadedModel], backends: Sequence[str], block_size: int, rounds: HeaviestRounds
+    models: Sequence[LoadedModel],
+    backends: Sequence[str],
+    block_size: int,
+    rounds: HeaviestRounds,
+    graphs: Sequence[bool],
 ) -> dict[torch.device, int]:
-    """Bytes of the heaviest rounds on each device, really run: models that share one run in turn."""
+    """Bytes of the heaviest rounds on each device, really run: models that share one run in turn. graphs:
+    whether each model's forwards are recorded in CUDA graphs, which stay beside the rounds."""
     taken: dict[torch.device, int] = {}
     for model, backend, heaviest in zip(models, backends, (rounds.target, rounds.draft), strict=False):
         within = replace(heaviest, max_context=min(heaviest.max_context, model.max_context))
         peak = measure_scratch(model, backend, block_size, within)
         taken[model.device] = max(taken.get(model.device, 0), peak)
+    for model, backend, recorded in zip(models, backends, graphs, strict=True):
+        if recorded:
+            taken[model.device] += measure_graphs(model, backend, block_size)
     return taken
 
 

@@ -11,7 +11,7 @@ from core.models.kv_cache import KVCache
 from core.models.loader import resolve_weights
 from core.models.scratch import HeaviestRound
 from server.device_memory import DeviceMemory
-from server.heaviest import estimated_scratch
+from server.heaviest import estimated_graphs, estimated_scratch
 from server.placement import Placement
 from server.weights.disk import human
 
@@ -25,18 +25,19 @@ SERVER_BYTES = {"cpu": 1_000_000_000, "cuda": 500_000_000}
 @dataclass(frozen=True, slots=True)
 class ModelMemory:
     """One model on its device, in bytes. kv_per_token: of one position in all layers. scratch: of the heaviest round,
-    about."""
+    about. graphs: of recorded forwards, about."""
 
     device: str
     parameters: int
     weights: int
     kv_per_token: int
     scratch: int = 0
+    graphs: int = 0
 
     @property
     def fixed(self) -> int:
         """All but the KV."""
-        return self.weights + self.scratch + SERVER_BYTES[self.device.partition(":")[0]]
+        return self.weights + self.scratch + self.graphs + SERVER_BYTES[self.device.partition(":")[0]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ def model_memory(config: Any, placed: Placement, heaviest: HeaviestRound | None 
         weights=weight_bytes(config, weights, placed.device_type),
         kv_per_token=KVCache.bytes_per_token(config, dtype),
         scratch=0 if heaviest is None else estimated_scratch(config, dtype, placed.device_type, heaviest),
+        graphs=estimated_graphs(config) if placed.graphs else 0,
     )
 
 
@@ -82,6 +84,7 @@ def by_device(models: Iterable[ModelMemory]) -> Mapping[str, ModelMemory]:
             had.weights + one.weights,
             had.kv_per_token + one.kv_per_token,
             max(had.scratch, one.scratch),
+            had.graphs + one.graphs,
         )
     return sums
 

@@ -13,6 +13,7 @@ from server.weights.sources import ModelSource, source_from_text
 Weights = Literal["fp16", "int8_split", "int8", "float32", "bfloat16"]
 CPU_ONLY = ("int8_split", "int8")
 Attention = Literal["auto", "sdpa", "flash_attn"]
+Graphs = Literal["auto", "off"]
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d?))?")  # torch keeps the number in a byte: cuda:300 would be cuda:44
 
@@ -56,13 +57,21 @@ class ModelSettings(ModelSource, Section):
     device: `auto` is the first CUDA device if torch sees one, else the CPU. weights: what linear layers are held
     as; by default bfloat16 on CUDA. tp_plan: `auto` shares the model between the processes that torchrun starts;
     one process simply loads it. attention: `auto` is flash-attn where it is installed and fits, else torch's own.
+    cuda_graphs: `auto` records forwards of small batches on a GPU and replays them, if the model can be recorded; on
+    a CPU, which has none, `device = auto` makes it nothing.
     """
 
     device: Annotated[str, AfterValidator(_device)] = "auto"
     weights: Weights | None = None
     tp_plan: Literal["auto"] | None = None
     attention: Attention = "auto"
+    cuda_graphs: Graphs = "off"
     expect: ExpectedConfig | None = None
+
+    @field_validator("cuda_graphs", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: Any) -> Any:
+        return "off" if value is False else value  # a bare `off` is a boolean in YAML
 
     @model_validator(mode="after")
     def _fits_its_device(self) -> Self:
@@ -71,6 +80,8 @@ class ModelSettings(ModelSource, Section):
             raise conflict(
                 f"weights = {self.weights} needs device = cpu, not {self.device}: use bfloat16, fp16 or float32 there"
             )
+        if self.device == "cpu" and self.cuda_graphs == "auto":
+            raise conflict("cuda_graphs = auto needs a CUDA device, not device = cpu: leave it out there")
         if self.device == "cpu" and self.attention == "flash_attn":
             raise conflict("attention = flash_attn needs a CUDA device, not device = cpu: use auto or sdpa there")
         if self.weights == "float32" and self.attention == "flash_attn":

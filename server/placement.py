@@ -34,11 +34,13 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A model's settings with every default decided. device: "cpu" or "cuda:N"."""
+    """A model's settings with every default decided. device: "cpu" or "cuda:N". graphs: whether its forwards are
+    recorded in CUDA graphs."""
 
     device: str
     weights: Weights
     attention: Attention
+    graphs: bool
     tp_plan: Literal["auto"] | None
 
     @property
@@ -60,7 +62,8 @@ def place(model: ModelSettings, machine: Machine) -> Placement:
     default: Weights = "bfloat16"
     if device == "cpu":
         default = "fp16" if isinstance(model, TargetSettings) else "int8"
-    return Placement(device, model.weights or default, model.attention, model.tp_plan)
+    graphs = device != "cpu" and model.cuda_graphs == "auto"
+    return Placement(device, model.weights or default, model.attention, graphs, model.tp_plan)
 
 
 def obstacles(settings: Settings, machine: Machine) -> Iterator[str]:

@@ -12,7 +12,9 @@ import torch
 from core.evidence import VerifyBlock, gather_evidence
 from core.layout import RaggedLayout, Segment
 from core.models.attention import BackendSpec
-from core.models.attention_batched import MOST_KEYS
+from core.models.attention_batched import LONGEST_ROWS, MOST_KEYS
+from core.models.graphs import MOST_GRAPHS, MOST_ROWS
+from core.models.graphs_cuda import CudaRecorder
 from core.models.loader import LoadedModel
 from core.models.runner import ModelRunner
 from core.noise import NoiseCache
@@ -103,6 +105,39 @@ def measure_scratch(loaded: LoadedModel, backend: str | BackendSpec, block_size:
     )
     _release()
     return peak
+
+
+def measure_graphs(loaded: LoadedModel, backend: str | BackendSpec, block_size: int) -> int:
+    """Bytes that recording a model's forwards takes on its CUDA device in all, once MOST_GRAPHS are recorded; to be
+    called as measure_scratch is, and 0 on a CPU.
+
+    The largest is recorded, then the smallest: all work in the memory of the first, and what the second adds is the
+    graph itself, as each further one does.
+    """
+    device = loaded.device
+    if device.type != "cuda":
+        return 0
+    runner = ModelRunner(loaded, 1, block_size, backend, CudaRecorder(device))
+    free = [_free(device)]
+    for rows in (LONGEST_ROWS, 1):
+        runner.forward(_rectangle(rows, loaded.max_context, block_size))
+        free.append(_free(device))
+    largest, another = free[0] - free[1], free[1] - free[2]
+    return max(0, largest) + (MOST_GRAPHS - 1) * max(0, another)
+
+
+def _rectangle(rows: int, max_context: int, block_size: int) -> RaggedLayout:
+    """As many sequences as may be recorded with so many rows each, with as many keys as they may have."""
+    count = MOST_ROWS // LONGEST_ROWS if rows > 1 else 1
+    end = max(rows, min(max_context, MOST_KEYS // count))
+    segment = Segment((0,) * rows, end - rows, (0,) * -(-end // block_size), 1)
+    return RaggedLayout.build([segment] * count, block_size)
+
+
+def _free(device: torch.device) -> int:
+    _release()
+    torch.cuda.synchronize(device)
+    return torch.cuda.mem_get_info(device)[0]
 
 
 def _release() -> None:

@@ -63,9 +63,11 @@ def memory_lines(settings: Settings, models: list[ModelFacts], here: Mapping[str
 
 
 def _fixed(need: ModelMemory) -> str:
-    server = need.fixed - need.weights - need.scratch
+    server = need.fixed - need.weights - need.scratch - need.graphs
+    graphs = f" + {human(need.graphs)} for CUDA graphs" if need.graphs else ""
     return (
         f"{human(need.weights)} of weights + {human(server)} for the server + up to {human(need.scratch)} for a round"
+        f"{graphs}"
     )
 
 

@@ -196,6 +196,13 @@ def test_flash_attn_is_only_missed_where_it_could_be_used(tmp_path: Path) -> Non
         assert any(text.startswith("flash-attn is not installed") for text in missing(report(settings))) == told
 
 
+def test_recorded_forwards_are_counted_where_there_is_a_gpu(tmp_path: Path) -> None:
+    target = {"source": "a/b", "device": "cuda", "expect": EXPECT, "cuda_graphs": "auto"}
+    assert any(" for CUDA graphs" in text for text in report(load(tmp_path, models={"target": target})))
+    target["cuda_graphs"] = "off"
+    assert not any(" for CUDA graphs" in text for text in report(load(tmp_path, models={"target": target})))
+
+
 def test_the_memory_of_this_machine_is_known() -> None:
     here = memory_here(Machine(0, 1, False), [])
     assert here.keys() == {"cpu"}

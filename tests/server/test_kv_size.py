@@ -87,7 +87,7 @@ def test_what_the_settings_say_stands_and_nothing_is_measured() -> None:
 def test_rounds_are_run_for_each_model_and_a_cpu_has_nothing_to_divide() -> None:
     models = [on("cpu"), on("cpu")]
     rounds = HeaviestRounds.of(settings(), 512)
-    assert measured_scratch(models, ["sdpa", "sdpa"], 16, rounds) == {torch.device("cpu"): 0}
+    assert measured_scratch(models, ["sdpa", "sdpa"], 16, rounds, [False, False]) == {torch.device("cpu"): 0}
 
 
 def test_on_a_cpu_memory_is_taken_as_it_fills() -> None:

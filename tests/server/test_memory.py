@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,12 +49,21 @@ def tiny_config() -> LlamaConfig:
 def test_plain_weights_and_kv_are_as_wide_as_their_type(
     device: str, weights: str, bytes_per_weight: int, kv_per_token: int
 ) -> None:
-    placed = Placement(device, weights, "auto", None)  # type: ignore[arg-type]
+    placed = Placement(device, weights, "auto", False, None)  # type: ignore[arg-type]
     memory = model_memory(tiny_config(), placed)
     # embedding and output layer; per layer q and o, k and v, three of the MLP, two norms; the last norm
     assert memory.parameters == 2 * 100 * 64 + 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96 + 2 * 64) + 64
     assert memory.weights == bytes_per_weight * memory.parameters
     assert memory.kv_per_token == kv_per_token
+
+
+def test_recorded_forwards_take_memory_of_their_own_for_each_model() -> None:
+    placed = Placement("cuda:0", "bfloat16", "auto", False, None)
+    plain = model_memory(tiny_config(), placed)
+    recorded = model_memory(tiny_config(), replace(placed, graphs=True))
+    assert plain.graphs == 0
+    assert recorded.fixed == plain.fixed + recorded.graphs
+    assert by_device([recorded, plain, recorded])["cuda:0"].graphs == 2 * recorded.graphs > 0
 
 
 def test_room_for_kv_is_what_the_share_leaves_beside_what_is_used() -> None:

@@ -165,11 +165,16 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
             target(weights="float32", attention="flash_attn"),
             "models.target: attention = flash_attn needs weights = bfloat16 or fp16, not float32",
         ),
+        (
+            target(device="cpu", cuda_graphs="auto"),
+            "models.target: cuda_graphs = auto needs a CUDA device, not device = cpu: leave it out there",
+        ),
+        (target(cuda_graphs=True), "models.target.cuda_graphs = true: should be 'auto' or 'off'"),
         (target(attention="flash"), "models.target.attention = \"flash\": should be 'auto', 'sdpa' or 'flash_attn'"),
         (target(tp_plan="manual"), "models.target.tp_plan = \"manual\": should be 'auto'"),
         (
             target(tp_plam="auto"),
-            "unknown key models.target.tp_plam; did you mean tp_plan? Allowed: attention, device, ",
+            "unknown key models.target.tp_plam; did you mean tp_plan? Allowed: attention, cuda_graphs, device, ",
         ),
         (target(expect={**EXPECT, "hidden_size": 0}), "models.target.expect.hidden_size = 0: should be greater than"),
         (
@@ -188,7 +193,10 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
             target(expect={**EXPECT, "layers": 3}),
             "unknown key models.target.expect.layers; Allowed: architecture, head_dim, ",
         ),
-        ({"speculation": {"draft_length": "long"}}, "speculation.draft_length = \"long\": should be 'fixed'"),
+        (
+            {"speculation": {"draft_length": "long"}},
+            "speculation.draft_length = \"long\": should be 'fixed' or 'adaptive'",
+        ),
         (
             {"speculation": {"verifier": "flyy"}},
             "speculation.verifier = \"flyy\": should be 'off', 'strict', 'fly', 'csd', 'hybrid' or 'lossy'",
@@ -383,3 +391,9 @@ def test_a_mistake_that_file_and_environment_make_together_names_both(
     monkeypatch.setenv("SLIPSTREAM_API_KEYS", "sk-1")
     text = refusal(tmp_path, kv_cache={"tokens": 1000})
     assert text.startswith("/config.yaml with SLIPSTREAM_MAX_CONTEXT: max_context = 99999999")
+
+
+def test_off_without_quotes_is_a_boolean_to_yaml_and_off_to_us(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("models: {target: {source: ./t, cuda_graphs: off}}")
+    assert load_settings(file).models.target.cuda_graphs == "off"

@@ -3,8 +3,11 @@
 import torch
 
 from core.layout import RaggedLayout
+from core.models.attention_batched import LONGEST_ROWS, MOST_KEYS
+from core.models.graphs import MOST_ROWS, shape_for
 from core.models.runner import ModelRunner
-from core.models.scratch import HeaviestRound, measure_scratch, run_heaviest
+from core.models.scratch import HeaviestRound, _rectangle, measure_scratch, run_heaviest
+from core.models.uniform_batch import UniformShape
 from core.sampling_params import SamplingParams
 from tests.core.test_exactness import target_model
 from tests.simulated_device import DEVICE, SimulatedDevice, moved
@@ -47,3 +50,11 @@ def test_a_crowd_is_of_many_long_sequences_but_no_more_than_can_be_copied_togeth
     long = HeaviestRound(rows=500, logit_rows=500, num_drafts=4, max_context=100_000).crowd(16)
     assert len(long.segments) == 3
     assert len(HeaviestRound(rows=8, logit_rows=0, num_drafts=4, max_context=40).crowd(16).segments) == 1
+
+
+def test_recordings_are_measured_by_the_largest_and_the_smallest_there_can_be() -> None:
+    largest, smallest = (shape_for(_rectangle(rows, 100_000, 16), MOST_KEYS) for rows in (LONGEST_ROWS, 1))
+    assert largest == UniformShape(8, 32, MOST_KEYS // 8 // 16)
+    assert largest.sequences * largest.rows == MOST_ROWS
+    assert smallest == UniformShape(1, 1, MOST_KEYS // 16)
+    assert shape_for(_rectangle(LONGEST_ROWS, 50, 16), MOST_KEYS) == UniformShape(8, 32, 8)
