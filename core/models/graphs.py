@@ -6,9 +6,9 @@ of a few shapes, its numbers are copied into a tensor that the shape's recording
 that all recordings write. Padding rows are fed token 0 at a slot of a scratch block that no sequence owns.
 
     segments             rows   rectangle 4 x 4      fed
-    A 3 rows, 2 blocks    3     . a0 a1 a2           '.' is padding, in front (uniform_batch.py)
-    B 1 row,  9 blocks    1     . .  .  b0           blocks per sequence: 16
-    C 3 rows, 1 block     3     . c0 c1 c2
+    A                     3     . a0 a1 a2           '.' is padding, in front (uniform_batch.py)
+    B                     1     . .  .  b0           as many blocks for each as hold 512, 2048, 8192 ... keys
+    C                     3     . c0 c1 c2
                                 . .  .  .            a sequence of padding alone: one key, in the scratch block
 
 What records is handed in (`graphs_cuda.py` on CUDA), so that everything else runs on any device.
@@ -31,10 +31,11 @@ log = logging.getLogger(__name__)
 MOST_ROWS = 256
 """Rows of a rectangle, padding included. Beyond, the device takes longer than the host."""
 
-MOST_GRAPHS = 32
+MOST_GRAPHS = 48
 """Recordings of a model. Each takes some of the device's memory; batches of further shapes run unrecorded."""
 
-_LEAST_KEYS = 128  # that a shape has room for, so that young sequences do not need a recording each few blocks
+_LEAST_KEYS = 512  # of each sequence that a shape has room for
+_MORE_KEYS = 4  # times as many in the next larger shape: a few recordings serve texts of any length
 
 Replay = Callable[[], None]
 UniformForward = Callable[[Tensor, Tensor, UniformBatch], Tensor]
@@ -59,7 +60,7 @@ def shape_for(layout: RaggedLayout, most_keys: int | None = None) -> UniformShap
     shape = UniformShape(
         sequences=_step_up(len(layout.segments), 8),
         rows=_step_up(rows, 4),
-        blocks=_power_of_two(-(-max(longest, _LEAST_KEYS) // layout.block_size)),
+        blocks=_blocks(longest, layout.block_size),
     )
     if shape.sequences * shape.rows > MOST_ROWS:
         return None
@@ -148,6 +149,13 @@ class RecordedForward:
 def _step_up(count: int, step: int) -> int:
     """5 -> 8 for steps of 4: a power of two up to the step, a multiple of it beyond."""
     return _power_of_two(count) if count <= step else -(-count // step) * step
+
+
+def _blocks(keys: int, block_size: int) -> int:
+    room = _LEAST_KEYS
+    while room < keys:
+        room *= _MORE_KEYS
+    return -(-room // block_size)
 
 
 def _power_of_two(count: int) -> int:

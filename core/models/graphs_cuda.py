@@ -18,20 +18,23 @@ class CudaRecorder:
 
     def record(self, run: Callable[[], None]) -> Replay:
         """RuntimeError if the function waits for the device, allocates what a graph may not, or memory is short."""
-        current = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            run()  # loads kernels and makes workspaces, neither of which a recording may
-            _run_without_waiting(run)
-        current.wait_stream(self._stream)
+        with torch.cuda.device(self._device):
+            current = torch.cuda.current_stream()
+            self._stream.wait_stream(current)
+            with torch.cuda.stream(self._stream):
+                run()  # loads kernels and makes workspaces, neither of which a recording may
+                _run_without_waiting(run)
+            current.wait_stream(self._stream)
+            try:
+                return self._capture(run)
+            finally:
+                torch.cuda.set_stream(current)  # a failed capture leaves its own behind
+
+    def _capture(self, run: Callable[[], None]) -> Replay:
         graph = torch.cuda.CUDAGraph()
-        try:
-            # Other threads may go on using CUDA meanwhile.
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-                run()
-        except BaseException:
-            torch.cuda.set_stream(current)  # a failed capture leaves its own stream behind
-            raise
+        # Other threads may go on using CUDA meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+            run()
         self._pool = graph.pool()
         return graph.replay
 

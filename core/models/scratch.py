@@ -119,19 +119,23 @@ def measure_graphs(loaded: LoadedModel, backend: str | BackendSpec, block_size: 
         return 0
     runner = ModelRunner(loaded, 1, block_size, backend, CudaRecorder(device))
     free = [_free(device)]
-    for rows in (LONGEST_ROWS, 1):
-        runner.forward(_rectangle(rows, loaded.max_context, block_size))
+    for layout in (_largest_rectangle(loaded.max_context, block_size), _smallest_rectangle(block_size)):
+        runner.forward(layout)
         free.append(_free(device))
     largest, another = free[0] - free[1], free[1] - free[2]
     return max(0, largest) + (MOST_GRAPHS - 1) * max(0, another)
 
 
-def _rectangle(rows: int, max_context: int, block_size: int) -> RaggedLayout:
-    """As many sequences as may be recorded with so many rows each, with as many keys as they may have."""
-    count = MOST_ROWS // LONGEST_ROWS if rows > 1 else 1
-    end = max(rows, min(max_context, MOST_KEYS // count))
-    segment = Segment((0,) * rows, end - rows, (0,) * -(-end // block_size), 1)
+def _largest_rectangle(max_context: int, block_size: int) -> RaggedLayout:
+    """As many rows and keys as may be recorded."""
+    count = MOST_ROWS // LONGEST_ROWS
+    end = max(LONGEST_ROWS, min(max_context, MOST_KEYS // count))
+    segment = Segment((0,) * LONGEST_ROWS, end - LONGEST_ROWS, (0,) * -(-end // block_size), 1)
     return RaggedLayout.build([segment] * count, block_size)
+
+
+def _smallest_rectangle(block_size: int) -> RaggedLayout:
+    return RaggedLayout.build([Segment((0,), 0, (0,), 1)], block_size)
 
 
 def _free(device: torch.device) -> int:

@@ -160,11 +160,11 @@ def segments(*rows: int, context: int = 20) -> RaggedLayout:
 @pytest.mark.parametrize(
     ("layout", "shape"),
     [
-        (segments(1), UniformShape(1, 1, 8)),
-        (segments(1, 1, 1), UniformShape(4, 1, 8)),
-        (segments(3, 1), UniformShape(2, 4, 8)),
-        (segments(*[9] * 9), UniformShape(16, 12, 8)),
-        (segments(*[1] * 17, context=130), UniformShape(24, 1, 16)),
+        (segments(1), UniformShape(1, 1, 32)),
+        (segments(1, 1, 1), UniformShape(4, 1, 32)),
+        (segments(3, 1), UniformShape(2, 4, 32)),
+        (segments(*[9] * 9), UniformShape(16, 12, 32)),
+        (segments(*[1] * 17, context=512), UniformShape(24, 1, 128)),
         (segments(33), None),  # a piece of a prompt
         (segments(*[17] * 16), None),  # too many rows
         (RaggedLayout.build([Segment((5,), 0, (0,), 0)], SIZE), None),  # nothing to choose from
@@ -176,8 +176,8 @@ def test_a_batch_is_padded_up_to_one_of_a_few_shapes(layout: RaggedLayout, shape
 
 def test_a_rectangle_has_no_more_keys_than_the_backend_takes() -> None:
     layout = segments(1, 1, 1, context=200)
-    assert shape_for(layout, 4 * 256) == UniformShape(4, 1, 16)
-    assert shape_for(layout, 4 * 256 - 1) is None
+    assert shape_for(layout, 4 * 512) == UniformShape(4, 1, 32)
+    assert shape_for(layout, 4 * 512 - 1) is None
 
 
 def test_only_so_many_shapes_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

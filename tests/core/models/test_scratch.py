@@ -3,10 +3,10 @@
 import torch
 
 from core.layout import RaggedLayout
-from core.models.attention_batched import LONGEST_ROWS, MOST_KEYS
+from core.models.attention_batched import MOST_KEYS
 from core.models.graphs import MOST_ROWS, shape_for
 from core.models.runner import ModelRunner
-from core.models.scratch import HeaviestRound, _rectangle, measure_scratch, run_heaviest
+from core.models.scratch import HeaviestRound, _largest_rectangle, _smallest_rectangle, measure_scratch, run_heaviest
 from core.models.uniform_batch import UniformShape
 from core.sampling_params import SamplingParams
 from tests.core.test_exactness import target_model
@@ -53,8 +53,8 @@ def test_a_crowd_is_of_many_long_sequences_but_no_more_than_can_be_copied_togeth
 
 
 def test_recordings_are_measured_by_the_largest_and_the_smallest_there_can_be() -> None:
-    largest, smallest = (shape_for(_rectangle(rows, 100_000, 16), MOST_KEYS) for rows in (LONGEST_ROWS, 1))
+    largest = shape_for(_largest_rectangle(100_000, 16), MOST_KEYS)
     assert largest == UniformShape(8, 32, MOST_KEYS // 8 // 16)
     assert largest.sequences * largest.rows == MOST_ROWS
-    assert smallest == UniformShape(1, 1, MOST_KEYS // 16)
-    assert shape_for(_rectangle(LONGEST_ROWS, 50, 16), MOST_KEYS) == UniformShape(8, 32, 8)
+    assert shape_for(_largest_rectangle(50, 16), MOST_KEYS) == UniformShape(8, 32, 32)
+    assert shape_for(_smallest_rectangle(16), MOST_KEYS) == UniformShape(1, 1, 32)
