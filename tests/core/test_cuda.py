@@ -17,6 +17,7 @@ from core.evidence import gather_evidence
 from core.layout import RaggedLayout, Segment
 from core.models.attention import BACKENDS, choose_backend, common_block_size
 from core.models.attention_sdpa import SdpaAttention
+from core.models.graphs_cuda import CudaRecorder
 from core.models.kv_cache import BlockPool
 from core.models.runner import ModelRunner
 from core.noise import NoiseCache
@@ -39,18 +40,31 @@ HALF = (torch.bfloat16, torch.float16)
 NAMES = ("greedy", "greedy-penalties", "t1.3-free", "t1.3-top_k", "t0.7-everything")
 
 
-def runner_on(device: torch.device, dtype: torch.dtype, model: PreTrainedModel, size: int, backend: str) -> ModelRunner:
-    placed = copy.deepcopy(model).to(device, dtype)
-    return ModelRunner(loaded(placed, "tiny", dtype, device), 6400 // size, size, backend)
+def runner_on(
+    device: torch.device,
+    dtype: torch.dtype,
+    model: PreTrainedModel,
+    size: int,
+    backend: str,
+    recorder: type[CudaRecorder] | None = None,
+) -> ModelRunner:
+    placed = loaded(copy.deepcopy(model).to(device, dtype), "tiny", dtype, device)
+    return ModelRunner(placed, 6400 // size, size, backend, recorder(device) if recorder is not None else None)
 
 
-def runtime_on(target: torch.device, draft: torch.device | None, dtype: torch.dtype, wanted: str) -> Runtime:
+def runtime_on(
+    target: torch.device,
+    draft: torch.device | None,
+    dtype: torch.dtype,
+    wanted: str,
+    recorder: type[CudaRecorder] | None = None,
+) -> Runtime:
     devices = [device for device in (target, draft) if device is not None]
     backends = {device: choose_backend(device, dtype, "sdpa" if device == CPU else wanted) for device in devices}
     size = common_block_size(backends.values())
     return Runtime(
-        target=runner_on(target, dtype, target_model(), size, backends[target]),
-        draft=None if draft is None else runner_on(draft, dtype, draft_model("noisy"), size, backends[draft]),
+        target=runner_on(target, dtype, target_model(), size, backends[target], recorder),
+        draft=None if draft is None else runner_on(draft, dtype, draft_model("noisy"), size, backends[draft], recorder),
         pool=BlockPool(6400 // size, size),
         control_ids=frozenset({0, 1, EOS}),
     )
