@@ -12,6 +12,7 @@ from core.models.fused_linear import fuse, siblings
 from core.models.half_embedding import HalfEmbedding, halvable
 from core.models.packed_experts import PackedExperts, packable
 from core.models.packed_linear import PACKED, PackedLinear, WeightKind
+from core.models.row_norm import row_norm
 from core.models.weight_names import ModelWeights
 
 
@@ -40,7 +41,8 @@ def _fill_packed(model: Any, source: ModelWeights, pack: type[PackedLinear]) -> 
         stand_in = _packed(module, tensors, pack)
         if stand_in is None:
             _set(model, name, tensors, torch.float32, torch.device("cpu"))
-        else:
+            stand_in = row_norm(module)
+        if stand_in is not None:
             _replace(model, name, stand_in)
 
     singles = [name for name, module in model.named_modules() if stored_tensors(module) and name not in fused]

@@ -17,18 +17,15 @@ Both rows go through one call of the kernel, which reads the weights once: nearl
 the rows, and what remains is the weights' own rounding.
 """
 
-import math
 import warnings
 
 import torch
 from torch import Tensor, nn
 
 from core.models.fbgemm import packing
+from core.models.row_kernels import row_kernels
 
-_HALF_RANGE = 63.0  # a row's largest value becomes +-63 around the zero point
-_ZERO_POINT = 64
-_FINE_STEPS = 126.0  # of a fine row in one step of its coarse row
-_TINY = torch.finfo(torch.float32).tiny
+_ZERO_POINT = 64  # makes the numbers of a quantised row, within +-63, unsigned ones of 7 bits
 
 
 class _Int8Weights(nn.Module):
@@ -42,9 +39,11 @@ class _Int8Weights(nn.Module):
         self.out_features, self.in_features = weight.shape
         # A copy of the bias: what is kept must not be a view into a file.
         self.register_buffer("bias", None if bias is None else bias.to(torch.float32, copy=True), persistent=False)
+        self._bias_address = 0 if self.bias is None else self.bias.data_ptr()
+        self._kernels = row_kernels()
         weight = weight.float()
         low, high = weight.aminmax(dim=1)  # a copy of all magnitudes would be the largest thing that loading holds
-        scales = torch.maximum(high, low.neg()).clamp_min_(_TINY).div_(127).double()
+        scales = torch.maximum(high, low.neg()).clamp_min_(torch.finfo(torch.float32).tiny).div_(127).double()
         with warnings.catch_warnings(), packing:
             # The quantised tensor lives only until it is packed; the packed kernel is what we are after.
             warnings.filterwarnings("ignore", message=".*quantize_per_channel.*")
@@ -53,44 +52,45 @@ class _Int8Weights(nn.Module):
             )
             self._packed = torch.ops.quantized.linear_prepack(quantised, None)
 
+    def _rows(self, x: Tensor) -> Tensor:
+        """x [..., in] as contiguous rows [n, in]."""
+        if x.dtype != torch.float32:
+            raise TypeError(f"packed layers take float32 activations, not {x.dtype}")
+        return x.reshape(-1, self.in_features).contiguous()
+
     def _multiply(self, rows: Tensor) -> Tensor:
-        """rows [n, in] of -63 .. 63, rounded by the kernel -> their products with W, float32 [n, out]."""
-        products: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32(
+        """rows [n, in], whole numbers within +-63 -> their products with W, float32 [n, out]."""
+        products: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
             rows, 1.0, _ZERO_POINT, self._packed
         )
         return products
-
-    def _finish(self, products: Tensor, scale: Tensor, shape: torch.Size) -> Tensor:
-        """products [n, out] times scale [n, 1] plus b, as [*shape[:-1], out]."""
-        y = products.mul_(scale) if self.bias is None else torch.addcmul(self.bias, products, scale)
-        return y.view(*shape[:-1], self.out_features)
 
 
 class Int8Linear(_Int8Weights):
     """y = x W^T + b; x float32 [..., in] quantised to 7 bits."""
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, self.in_features)
-        scale = _scales(rows)
-        return self._finish(self._multiply(rows / scale), scale, x.shape)
+        rows = self._rows(x)
+        count = rows.shape[0]
+        steps, quantised = torch.empty(count), torch.empty_like(rows)
+        self._kernels.quantise(rows.data_ptr(), quantised.data_ptr(), steps.data_ptr(), rows=count, n=self.in_features)
+        y = self._multiply(quantised)
+        self._kernels.finish(
+            y.data_ptr(), steps.data_ptr(), self._bias_address, self._bias_address != 0, rows=count, n=self.out_features
+        )
+        return y.view(*x.shape[:-1], self.out_features)
 
 
 class Int8SplitLinear(_Int8Weights):
     """y = x W^T + b; x float32 [..., in] split into a coarse and a fine row of 7 bits each."""
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, self.in_features)
-        count, scale = rows.shape[0], _scales(rows)
-        both = rows.new_empty(2 * count, self.in_features)
-        coarse, fine = both[:count], both[count:]
-        torch.div(rows, scale, out=fine)
-        torch.round(fine, out=coarse)  # here, not by the kernel: both rows must mean the same coarse value
-        fine.sub_(coarse).mul_(_FINE_STEPS)
-        products = self._multiply(both)
-        whole = torch.add(products[:count], products[count:], alpha=1 / _FINE_STEPS)
-        return self._finish(whole, scale, x.shape)
-
-
-def _scales(rows: Tensor) -> Tensor:
-    """What one step of each row stands for, [n, 1]."""
-    return torch.linalg.vector_norm(rows, math.inf, dim=1, keepdim=True).div_(_HALF_RANGE).clamp_min_(_TINY)
+        rows = self._rows(x)
+        count = rows.shape[0]
+        steps, both = torch.empty(count), torch.empty(2 * count, self.in_features)
+        self._kernels.split(rows.data_ptr(), both.data_ptr(), steps.data_ptr(), rows=count, n=self.in_features)
+        y = self._multiply(both)
+        self._kernels.finish_split(
+            y.data_ptr(), steps.data_ptr(), self._bias_address, self._bias_address != 0, rows=count, n=self.out_features
+        )
+        return y[:count].view(*x.shape[:-1], self.out_features)

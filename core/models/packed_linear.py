@@ -29,7 +29,7 @@ class Fp16Linear(nn.Module):
             self._packed = torch.ops.quantized.linear_prepack_fp16(weight.float(), bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = torch.ops.quantized.linear_dynamic_fp16(x, self._packed)
+        y: Tensor = torch.ops.quantized.linear_dynamic_fp16.default(x, self._packed)
         return y
 
 

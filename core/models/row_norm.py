@@ -1,0 +1,47 @@
+"""RowNorm: root mean square normalisation in one pass, for the many modules that models write it down as."""
+
+import torch
+from torch import Tensor, nn
+
+from core.models.row_kernels import row_kernels
+
+_NEAR = {"rtol": 1e-5, "atol": 1e-5}  # float32's rounding in another order
+
+
+class RowNorm(nn.Module):
+    """x / sqrt(mean of x squared + eps) * weight over the last dimension; float32 [..., n] -> the same shape."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        """weight: [n]; copied."""
+        super().__init__()
+        self.weight = nn.Parameter(weight.to(torch.float32, copy=True), requires_grad=False)
+        self.eps = eps
+        self._kernel = row_kernels().rms_norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        x, n = x.contiguous(), x.shape[-1]
+        out = torch.empty_like(x)
+        self._kernel(x.data_ptr(), self.weight.data_ptr(), out.data_ptr(), self.eps, rows=x.numel() // n, n=n)
+        return out
+
+
+@torch.inference_mode()
+def row_norm(module: nn.Module) -> RowNorm | None:
+    """What computes the same as this module, which holds its weight already; None if it is no such norm.
+
+    Judged by what it does to random rows, since a few models call by the same name something else (Gemma's weight
+    is what is added to 1).
+    """
+    weight = getattr(module, "weight", None)
+    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if "RMSNorm" not in type(module).__name__ or not isinstance(eps, float) or not isinstance(weight, nn.Parameter):
+        return None
+    if weight.dim() != 1 or len(list(module.parameters())) != 1 or weight.dtype != torch.float32:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(2, weight.numel(), generator=generator) * torch.tensor([[4.0], [eps**0.5]])
+    expected = module(rows)
+    for candidate in (RowNorm(weight, eps), RowNorm(1 + weight, eps)):
+        if expected.shape == rows.shape and torch.allclose(candidate(rows), expected, **_NEAR):
+            return candidate
+    return None
