@@ -64,7 +64,9 @@ class HeaviestRound:
         blocks, width = [], 1 + self.num_drafts
         for first in range(0, min(self.logit_rows, self.rows), width):
             count = min(width, min(self.logit_rows, self.rows) - first)
-            request = GenerationRequest(str(first), (0,), 2 + count, sampling, _LOOSE, "prompt_lookup", width)
+            request = GenerationRequest(
+                str(first), (0,), 2 + count, sampling, _LOOSE, "prompt_lookup", num_draft_tokens=width
+            )
             blocks.append(VerifyBlock(Sequence(request), first, [0] * (count - 1)))
         return blocks
 
