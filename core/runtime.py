@@ -6,6 +6,7 @@ from core.correction_memory import CorrectionMemory
 from core.cost_table import CostTable
 from core.drafters.base import DRAFTERS
 from core.drafters.model import DraftReach
+from core.forward_costs import LiveCosts
 from core.models.kv_cache import BlockPool
 from core.models.runner import ModelRunner
 
@@ -26,6 +27,7 @@ class Runtime:
     control_ids: frozenset[int] = frozenset()
     memory: CorrectionMemory = field(default_factory=CorrectionMemory)
     cost: CostTable = field(default_factory=CostTable)
+    forward_costs: LiveCosts = field(default_factory=LiveCosts)
     guess_tokens: int = 6
     max_ngram: int = 4
 

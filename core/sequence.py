@@ -35,8 +35,9 @@ class GenerationRequest:
 
     end_token_ids: EOS unless the request ignores it, and its own stop tokens; any of them ends the
     answer and is itself delivered as the last token. drafter: "none", "model", "prompt_lookup" or
-    "multilevel". num_draft_tokens: K, at most so many drafts a round. strict_prefix: the first output
-    tokens that are never loosened. max_tokens: output tokens; 0 computes the prompt and answers nothing.
+    "multilevel"; other_drafters: those that may draft in its place. num_draft_tokens: K, at most so many drafts a
+    round. adaptive: as many as pay, rather than K. strict_prefix: the first output tokens that are never loosened.
+    max_tokens: output tokens; 0 computes the prompt and answers nothing.
     prompt_logprobs: None for none; otherwise the prompt's own tokens are reported with so many alternatives.
     """
 
@@ -46,7 +47,9 @@ class GenerationRequest:
     sampling: SamplingParams
     verifier: VerifierParams
     drafter: str = "none"
+    other_drafters: tuple[str, ...] = ()
     num_draft_tokens: int = 0
+    adaptive: bool = False
     strict_prefix: int = 0
     end_token_ids: frozenset[int] = frozenset()
     priority: int = 0

@@ -1,7 +1,8 @@
 """Batcher: who runs in the next round, with how many tokens and drafts, and who gives up its blocks.
 
 A round is planned in four steps.
-0. The draft model's backlog: who is fed, and whose drafts have to wait for it (draft_feed.py).
+0. Draft lengths: how much everyone wants to draft (draft_planner.py), then the draft model's backlog: who is fed,
+   and whose drafts have to wait for it (draft_feed.py).
 1. Rows. Decoding sequences first, then prompts being prefilled, in rank order (sharing.py).
 2. Blocks, most urgent first. Where the pool runs dry, a strict block is cut, a chunk shortened, and
    then the least urgent running sequence is preempted: its blocks are released and it goes back to the
@@ -17,18 +18,21 @@ a round, the next round holds that part back for it, once. So at worst they take
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from core.drafters.model import DraftReach
+from core.forward_costs import LiveCosts
 from core.models.kv_cache import BlockPool
-from core.round import CatchUp, RoundItem, RoundPlan
+from core.round import CatchUp, RoundPlan, RoundResult
 from core.sequence import SequenceState
 from scheduler.admission import WaitingRoom
 from scheduler.draft_feed import DraftFeed
+from scheduler.draft_planner import DraftPlanner
+from scheduler.drafting import is_loose
 from scheduler.job import Job
 from scheduler.limits import SchedulerLimits
-from scheduler.sharing import Share, is_loose, share_decode_rows, share_prefill_rows, total_rows
+from scheduler.sharing import Share, share_decode_rows, share_prefill_rows, total_rows
 from scheduler.stats import Totals
 
 
@@ -58,14 +62,23 @@ class Batcher:
     """Owns the set of running jobs; the waiting room is shared with the engine, which queues newcomers there."""
 
     def __init__(
-        self, pool: BlockPool, limits: SchedulerLimits, waiting: WaitingRoom, totals: Totals, reach: DraftReach
+        self,
+        pool: BlockPool,
+        limits: SchedulerLimits,
+        waiting: WaitingRoom,
+        totals: Totals,
+        reach: DraftReach,
+        costs: LiveCosts | None = None,
+        max_ngram: int = 4,
     ) -> None:
-        """reach: of the draft model."""
+        """reach: of the draft model. costs: of forwards; while there are none all draft lengths are fixed. max_ngram:
+        longest suffix that lookup looks for."""
         self.pool = pool
         self.reach = reach
         self.limits = limits
         self.waiting = waiting
         self.max_context = min(limits.max_context, pool.num_blocks * pool.block_size)
+        self.drafts = DraftPlanner(costs or LiveCosts(), reach, max_ngram, self.max_context)
         self.running: dict[Job, None] = {}  # a set that keeps its order
         self.totals = totals
         self._turns = itertools.count(1)
@@ -81,14 +94,19 @@ class Batcher:
             shares, catch_ups = self._plan_for([most_urgent], preempted, admit=False)
         if not shares and not catch_ups:
             return None
-        items = tuple(RoundItem(share.job.sequence, share.num_tokens, share.num_drafts) for share in shares)
-        plan = RoundPlan(items, tuple(catch_ups.values()))
+        plan = RoundPlan(tuple(share.item for share in shares), tuple(catch_ups.values()))
         return Batch(plan, tuple(share.job for share in shares), tuple(catch_ups), tuple(preempted))
 
+    def learn(self, batch: Batch, result: RoundResult) -> None:
+        """Take in what became of a round's drafts."""
+        for job, item in zip(batch.jobs, result.items, strict=True):
+            self.drafts.learn(job, item)
+
     def _plan_for(
-        self, jobs: Iterable[Job], preempted: list[Job], admit: bool
+        self, jobs: Collection[Job], preempted: list[Job], admit: bool
     ) -> tuple[list[Share], dict[Job, CatchUp]]:
         """Shares and catch-ups of these running jobs, and of newcomers; adds to `preempted`."""
+        self.drafts.plan(jobs, self.limits.prefill_chunk)
         feed = DraftFeed(self.pool, self.limits.prefill_chunk, self.reach)
         feed.consider_all(jobs)
         shares = self._give_blocks(self._share_rows(jobs), preempted)
@@ -228,6 +246,7 @@ class Batcher:
         first_time = job.sequence.counters.preemptions == 0
         self.waiting.take_first()
         self.running[job] = None
+        self.drafts.adopt(job)
         job.sequence.state = SequenceState.RUNNING
         self._blocked = None
         if first_time:

@@ -19,6 +19,7 @@ of its answer. Nobody waits for a first token: it needs no drafts.
 
 from collections.abc import Collection, Iterable
 
+from core.drafters.base import MODEL_DRAFTERS
 from core.drafters.model import DraftReach, drafts_with_model
 from core.models.kv_cache import BlockPool
 from core.round import CatchUp
@@ -46,7 +47,7 @@ class DraftFeed:
         self._upto.pop(job, None)  # of before it was preempted, in this very plan
         started = job.sequence.output_len > 0
         job.drafts_wait = started and self._lags(job) and not self._allow(job)
-        if started and not job.drafts_wait and drafts_with_model(job.sequence, self._reach):
+        if started and not job.drafts_wait and self._wants_model(job):
             # A newcomer of this very plan may come to share them.
             self._written.update(self._unfed(job))
 
@@ -69,10 +70,16 @@ class DraftFeed:
                     orders[job] = CatchUp(sequence, upto)
         return orders
 
+    def _wants_model(self, job: Job) -> bool:
+        """Whether the draft model is to draft for the job: now, or once its prompt is read."""
+        wish = job.drafting.wish if job.sequence.output_len else None
+        asked = wish is None or (wish.num_drafts > 0 and wish.drafter in MODEL_DRAFTERS)
+        return asked and drafts_with_model(job.sequence, self._reach)
+
     def _lags(self, job: Job) -> bool:
         """Whether the draft lacks more than a round leaves behind, or KV that others lack in the same blocks."""
         sequence = job.sequence
-        if not drafts_with_model(sequence, self._reach):
+        if not self._wants_model(job):
             return False
         self._pool.refresh_draft_watermark(sequence)
         if len(sequence.tokens) - sequence.draft_tokens > 1 + sequence.request.num_draft_tokens:

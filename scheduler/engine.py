@@ -56,7 +56,15 @@ class AsyncEngine:
         self._observer = GuardedObserver(observer)
         self._totals = Totals()
         self._waiting = WaitingRoom()
-        self._batcher = Batcher(runtime.pool, limits, self._waiting, self._totals, runtime.draft_reach)
+        self._batcher = Batcher(
+            runtime.pool,
+            limits,
+            self._waiting,
+            self._totals,
+            runtime.draft_reach,
+            runtime.forward_costs,
+            runtime.max_ngram,
+        )
         self._jobs: dict[str, Job] = {}
         self._aborted: set[Job] = set()  # running ones to be ended after the current round
         self._arrivals = itertools.count()
@@ -212,6 +220,7 @@ class AsyncEngine:
     def _publish(self, batch: Batch, result: RoundResult) -> None:
         now = time.monotonic()
         self._totals.count_round(result)
+        self._batcher.learn(batch, result)
         for job, item in zip(batch.jobs, result.items, strict=True):
             sequence = job.sequence
             if job.publish(item.tokens, now):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from core.provenance import FinishReason
 from core.sequence import CommittedToken, Sequence
+from scheduler.drafting import Drafting, is_loose
 from scheduler.events import CounterSnapshot, FinishedEvent, PromptEvent, Timings, TokensEvent
 from scheduler.stream import Channel
 
@@ -17,8 +18,9 @@ class Job:
 
     Times are in seconds on one monotonic clock. arrival: running number of the submission. started_at:
     when a round first took it. last_turn: number of its last turn to decode, counted over all jobs; 0
-    before the first. drafts_wait: it may not draft in the round being planned (draft_feed.py). rank:
-    smaller is more urgent; decides admission and who is preempted.
+    before the first. drafts_wait: it may not draft in the round being planned (draft_feed.py). drafting: what it
+    wants to draft (draft_planner.py). loose: its verifier may loosen, so that its answer depends on where draft
+    blocks end. rank: smaller is more urgent; decides admission and who is preempted.
     """
 
     sequence: Sequence
@@ -29,9 +31,12 @@ class Job:
     first_token_at: float | None = None
     last_turn: int = 0
     drafts_wait: bool = False
+    drafting: Drafting = field(default_factory=Drafting)
+    loose: bool = field(init=False)
     rank: tuple[float, int] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.loose = is_loose(self.sequence.request)
         # Smaller is more urgent. "Priority minus age" orders any two jobs the same at all times, since both
         # age alike, so the age can be replaced by the time of submission and the rank never changes: what
         # was submitted 30 s earlier beats one step of priority, hence every job's turn comes.

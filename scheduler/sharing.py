@@ -9,7 +9,8 @@ not have fitted behind strict and would wait; next round it is first in turn.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from core.sequence import GenerationRequest
+from core.round_plan import RoundItem
+from scheduler.drafting import is_loose
 from scheduler.job import Job
 
 
@@ -29,26 +30,31 @@ class Share:
         return self.num_tokens + self.num_drafts
 
     @property
+    def item(self) -> RoundItem:
+        wish = self.job.drafting.wish
+        if wish is None or not self.num_drafts:
+            return RoundItem(self.job.sequence, self.num_tokens, self.num_drafts)
+        return RoundItem(self.job.sequence, self.num_tokens, self.num_drafts, wish.drafter, wish.min_reach)
+
+    @property
     def chunk_cost(self) -> int:
         return self.num_tokens * self.token_cost
-
-
-def is_loose(request: GenerationRequest) -> bool:
-    """Whether the request's verifier may loosen, so that its answer depends on where draft blocks end."""
-    return request.verifier.type not in ("off", "strict")
 
 
 def wanted_drafts(job: Job, max_context: int) -> int:
     """K of the job's next verification round, before any cut.
 
-    A loose one always wants all it may have: its settings, its own length and the server's max_context
-    alone decide (ALGORITHMS.md 2). For a strict one, drafts beyond max_tokens would be waste. While the
-    draft model has to catch up, none; a loose one then has no verification round at all.
+    Where the length is adaptive, what draft_planner.py found. Otherwise a loose one always wants all it may have: its
+    settings, its own length and the server's max_context alone decide (ALGORITHMS.md 2). For a strict one, drafts
+    beyond max_tokens would be waste. While the draft model has to catch up, none; a loose one then has no
+    verification round at all.
     """
     sequence = job.sequence
     request = sequence.request
     if request.drafter == "none" or sequence.output_len == 0 or job.drafts_wait:
         return 0
+    if job.drafting.wish is not None:
+        return job.drafting.wish.num_drafts
     wanted = min(request.num_draft_tokens, max_context - len(sequence.tokens))
     if not is_loose(request):
         wanted = min(wanted, request.max_tokens - sequence.output_len - 1)
@@ -64,7 +70,7 @@ def share_decode_rows(jobs: Iterable[Job], rows: int, max_context: int) -> list[
     shares: list[Share] = []
     cuttable: list[tuple[int, Share]] = []
     for job in sorted(jobs, key=lambda job: (job.last_turn, job.rank)):
-        if job.drafts_wait and is_loose(job.sequence.request):
+        if job.loose and (job.drafts_wait or job.drafting.hold):
             continue
         wanted = wanted_drafts(job, max_context)
         share = Share(job, 1, wanted if is_loose(job.sequence.request) else 0, prefill=False)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from core.runtime import Runtime
 from core.sequence import GenerationRequest
 from scheduler.admission import ContextTooLong
+from scheduler.drafting import is_loose
 from scheduler.limits import SchedulerLimits
-from scheduler.sharing import is_loose
 
 PRIORITY_BOUND = 2**31
 
@@ -49,8 +49,9 @@ def _check_values(request: GenerationRequest, vocab_size: int) -> None:
 
 def _check_drafting(request: GenerationRequest, available: tuple[str, ...], limits: SchedulerLimits) -> None:
     drafter, drafts = request.drafter, request.num_draft_tokens
-    if drafter not in ("none", *available):
-        raise ValueError(f"drafter {drafter!r} is not available here; available: none, {', '.join(available)}")
+    for name in (drafter, *request.other_drafters):
+        if name not in ("none", *available):
+            raise ValueError(f"drafter {name!r} is not available here; available: none, {', '.join(available)}")
     if (drafter == "none") != (drafts == 0) or drafts < 0:
         raise ValueError(
             f"num_draft_tokens must be 0 without a drafter and positive with one, got {drafts} with {drafter!r}"

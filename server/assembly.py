@@ -11,6 +11,7 @@ import torch
 
 from core.correction_memory import CorrectionMemory, MemoryFileError
 from core.drafters.base import DRAFTERS
+from core.forward_costs import ForwardCosts, RowCurve
 from core.models.attention import choose_backend, common_block_size
 from core.models.graphs_cuda import CudaRecorder
 from core.models.kv_cache import BlockPool, kv_shape
@@ -31,7 +32,7 @@ from server.model_folders import Folders
 from server.model_settings import ModelSettings
 from server.placement import Machine, Placement, obstacles, place
 from server.serving_config import Limits, Served, ServingConfig
-from server.settings import Settings
+from server.settings import CostSettings, Settings
 from server.step_costs import measure_step_costs
 from server.vocabularies import Vocabulary, check_vocabularies
 
@@ -57,6 +58,7 @@ def serving_config(settings: Settings) -> ServingConfig:
         allowed_drafters=speculation.allowed_drafters,
         default_num_draft_tokens=speculation.num_draft_tokens,
         max_num_draft_tokens=speculation.max_num_draft_tokens,
+        default_draft_length=speculation.draft_length,
         strict_prefix=speculation.strict_prefix,
         api_keys=tuple(key.get_secret_value() for key in server.api_keys),
         cors_origins=server.cors_origins,
@@ -101,7 +103,7 @@ def _assemble(settings: Settings, folders: Folders, observer: EngineObserver | N
             )
         draft = _load(settings.models.draft, placements[1], folders.draft)
     runtime = _runtime(settings, target, draft)
-    measure_step_costs(runtime, settings.scheduler.max_running)
+    measure_step_costs(runtime, settings.scheduler.max_running, _pinned(settings.speculation.costs))
     engine = AsyncEngine(runtime, _limits(settings, target), observer)
     if draft is not None:
         _warn_of_short_draft(draft, engine.max_context)
@@ -211,6 +213,12 @@ def _runtime(settings: Settings, target: LoadedModel, draft: LoadedModel | None)
         control_ids=target.control_token_ids,
         memory=_memory(settings.speculation.correction_memory, target, draft),
     )
+
+
+def _pinned(costs: CostSettings | None) -> ForwardCosts | None:
+    if costs is None:
+        return None
+    return ForwardCosts(RowCurve(costs.target), RowCurve(costs.draft) if costs.draft else None)
 
 
 def _memory(file: Path | None, target: LoadedModel, draft: LoadedModel | None) -> CorrectionMemory:

@@ -8,7 +8,7 @@ two the server answers 503, so a load balancer sees a live process that is not r
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from core.drafters.base import DRAFTERS
 from core.verifiers.params import VerifierParams
@@ -59,6 +59,7 @@ class ServingConfig:
     a request naming it does not give. allowed_verifiers: what a request may choose; naming just the default pins it.
     default_drafter: "auto" or one of allowed_drafters. allowed_drafters: subset of core's DRAFTERS.
     default_num_draft_tokens: K where a request does not say; max_num_draft_tokens: the most it may say.
+    default_draft_length: "adaptive" or "fixed", where it does not say.
     strict_prefix: default number of leading output tokens that are never loosened.
     api_keys: accepted bearer tokens; empty leaves the server open. cors_origins: origins a browser may call from,
     ("*",) for any, () for none. owned_by: shown by /v1/models. drain_seconds: how long shutdown waits for
@@ -75,6 +76,7 @@ class ServingConfig:
     allowed_drafters: tuple[str, ...] = DRAFTERS
     default_num_draft_tokens: int = 8
     max_num_draft_tokens: int = 32
+    default_draft_length: Literal["fixed", "adaptive"] = "adaptive"
     strict_prefix: int = 0
     api_keys: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()

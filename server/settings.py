@@ -30,6 +30,7 @@ from server.weights.store import default_cache
 # Spelt out, since a Literal must be; a test holds them against core's tables, which import torch.
 VerifierName = Literal["off", "strict", "fly", "csd", "hybrid", "lossy"]
 DrafterName = Literal["model", "prompt_lookup", "multilevel"]
+DraftLength = Literal["fixed", "adaptive"]
 
 
 def _or_auto(value: Any, number: ValidatorFunctionWrapHandler) -> Any:
@@ -77,11 +78,19 @@ class VerifierSettings(Section):
     lossy: LossyParams = LossyParams()
 
 
+class CostSettings(Section):
+    """What forwards cost, by rows: in seconds or in any other unit, as only their proportions count."""
+
+    target: dict[Annotated[int, Field(ge=1)], Annotated[float, Field(gt=0)]] = Field(min_length=2)
+    draft: dict[Annotated[int, Field(ge=1)], Annotated[float, Field(gt=0)]] | None = Field(None, min_length=1)
+
+
 class SpeculationSettings(Section):
     """What a request gets that does not say, and what it may say.
 
-    draft_length: `fixed` drafts num_draft_tokens each round. correction_memory: CSD's table, a file;
-    without one csd loosens nothing.
+    draft_length: `fixed` drafts num_draft_tokens each round, `adaptive` as many of them as pay. costs: what loose
+    verifiers' adaptive lengths are weighed with, in place of what each start measures, so that their answers are the
+    same after it. correction_memory: CSD's table, a file; without one csd loosens nothing.
     """
 
     verifier: VerifierName = "strict"
@@ -91,7 +100,8 @@ class SpeculationSettings(Section):
     allowed_drafters: tuple[DrafterName, ...] = Field(get_args(DrafterName), min_length=1)
     num_draft_tokens: int = Field(8, ge=1, le=64)
     max_num_draft_tokens: int = Field(32, ge=1, le=64)
-    draft_length: Literal["fixed"] = "fixed"
+    draft_length: DraftLength = "adaptive"
+    costs: CostSettings | None = None
     strict_prefix: int = Field(0, ge=0)
     correction_memory: Path | None = None
 

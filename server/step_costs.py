@@ -1,8 +1,15 @@
-"""What a plain decoding step costs on this machine, measured with real forwards before anything is served."""
+"""What steps cost on this machine, measured with real forwards before anything is served.
+
+Three things are measured of the target: plain decoding steps by batch size, the yardstick of `estimated_speedup`;
+blocks of one sequence by rows, which draft lengths are weighed with; and one step behind a longer context. Of the
+draft model, steps by rows. All within seconds: passes are left out where one takes long.
+"""
 
 import logging
 import time
+from collections.abc import Mapping
 
+from core.forward_costs import ForwardCosts, RowCurve
 from core.layout import RaggedLayout, Segment
 from core.models.runner import ModelRunner
 from core.runtime import Runtime
@@ -10,33 +17,64 @@ from core.runtime import Runtime
 log = logging.getLogger(__name__)
 
 _CONTEXT = 128  # positions that each measured step attends to, or one block where that is more
+_LONG_CONTEXT = 1024
 _LARGEST_ON_CPU = 16  # beyond, a step takes seconds there; rounds while serving refine the table anyway
+_MOST_ROWS = 32  # of a block; rounds with more are many sequences', whose slope is the same
+_DRAFT_ROWS = 8
 _PASSES = 3
+_PATIENCE = 4.0  # seconds after which no further pass begins
 
 
-def measure_step_costs(runtime: Runtime, max_running: int) -> None:
-    """Fill runtime.cost with the fastest of three steps at each batch size 1, 2, 4, ... up to max_running, on a CPU
-    to 16.
+def measure_step_costs(runtime: Runtime, max_running: int, pinned: ForwardCosts | None = None) -> None:
+    """Fill runtime.cost and runtime.forward_costs with the fastest of up to three steps at each size: plain ones of
+    1, 2, 4, ... up to max_running sequences, on a CPU to 16, and blocks of as many rows and beyond.
 
-    Writes over blocks, so it must run while nobody holds any.
+    pinned: what loose draft lengths are weighed with instead. Writes over blocks, so it must run while nobody holds
+    any.
     """
     size, pool_blocks = runtime.pool.block_size, runtime.pool.num_blocks
     shared = min(max(1, _CONTEXT // size), pool_blocks - 1)
-    if shared:  # doubles as warm-up
-        prompt = Segment((0,) * (shared * size), 0, tuple(range(shared)), 0)
-        runtime.target.forward(RaggedLayout.build([prompt], size))
-    log.info("measuring what a plain decoding step costs, for estimated_speedup")
-    most = min(max_running, pool_blocks - shared)
-    if runtime.target.device.type == "cpu":
-        most = min(most, _LARGEST_ON_CPU)
-    steps = {batch: _step(batch, shared, size) for batch in _batch_sizes(most)}
-    # Size by size within each pass, not three times the same in a row: other load on the machine comes in bursts,
-    # and one burst then spoils one pass only.
-    passes = [{batch: _seconds(runtime.target, step) for batch, step in steps.items()} for _ in range(_PASSES)]
-    for batch in steps:
-        runtime.cost.record(batch, min(one[batch] for one in passes))
-    costs = runtime.cost.as_dict().items()
-    log.info("a plain step takes %s", ", ".join(f"{1000 * seconds:.3g} ms for {batch}" for batch, seconds in costs))
+    long = min(_LONG_CONTEXT // size, pool_blocks - 1)
+    for runner in (runtime.target, runtime.draft):
+        if runner is not None and shared:  # doubles as warm-up
+            prompt = Segment((0,) * (shared * size), 0, tuple(range(shared)), 0)
+            runner.forward(RaggedLayout.build([prompt], size))
+    log.info("measuring what steps cost")
+    on_cpu = runtime.target.device.type == "cpu"
+    most = min(max_running, pool_blocks - shared, _LARGEST_ON_CPU if on_cpu else max_running)
+    most_rows = min(_LARGEST_ON_CPU if on_cpu else _MOST_ROWS, size * (pool_blocks - shared))
+    steps = {("plain", n): _step(n, shared, size) for n in _batch_sizes(most)}
+    steps |= {("block", n): _block(n, shared, size) for n in _batch_sizes(most_rows) if n > 1}
+    if long > shared:
+        steps["long", 1] = _block(1, long, size)
+    seconds = _fastest(runtime.target, steps)
+    for batch in _batch_sizes(most):
+        runtime.cost.record(batch, seconds["plain", batch])
+    draft = None
+    if runtime.draft is not None:
+        blocks = {("draft", n): _block(n, shared, size) for n in _batch_sizes(min(_DRAFT_ROWS, most_rows))}
+        draft = RowCurve({n: one for (_, n), one in _fastest(runtime.draft, blocks).items()})
+    costs = _costs(seconds, draft, most, (long - shared) * size)
+    runtime.forward_costs.begin(costs, pinned)
+    _tell("a plain step takes", runtime.cost.as_dict(), "")
+    _tell("a block takes", costs.target.points, " rows")
+    if draft is not None:
+        _tell("a draft step takes", draft.points, " rows")
+
+
+def _costs(
+    seconds: Mapping[tuple[str, int], float], draft: RowCurve | None, most: int, more_context: int
+) -> ForwardCosts:
+    """From the target's steps; more_context: positions by which the long step's context is longer."""
+    target = RowCurve({1: seconds["plain", 1]} | {n: one for (kind, n), one in seconds.items() if kind == "block"})
+    per_sequence = max(0.0, seconds["plain", most] - target.at(most)) / max(1, most - 1)
+    longer = seconds.get(("long", 1), 0.0) - seconds["plain", 1]
+    per_position = max(0.0, longer) / more_context if more_context > 0 else 0.0
+    return ForwardCosts(target, draft, per_sequence, per_position)
+
+
+def _tell(what: str, costs: Mapping[int, float], unit: str) -> None:
+    log.info("%s %s", what, ", ".join(f"{1000 * seconds:.3g} ms for {n}{unit}" for n, seconds in costs.items()))
 
 
 def _batch_sizes(most: int) -> list[int]:
@@ -48,6 +86,27 @@ def _step(batch: int, shared: int, size: int) -> RaggedLayout:
     """One token for each of `batch` sequences behind the same `shared` blocks of context."""
     segments = [Segment((0,), shared * size, (*range(shared), shared + i), 1) for i in range(batch)]
     return RaggedLayout.build(segments, size)
+
+
+def _block(rows: int, shared: int, size: int) -> RaggedLayout:
+    """`rows` tokens of one sequence, all with logits, behind `shared` blocks of context."""
+    blocks = tuple(range(shared + -(-rows // size)))
+    return RaggedLayout.build([Segment((0,) * rows, shared * size, blocks, rows)], size)
+
+
+def _fastest(runner: ModelRunner, steps: Mapping[tuple[str, int], RaggedLayout]) -> dict[tuple[str, int], float]:
+    """Seconds of each step, the fastest of some passes.
+
+    Step by step within each pass, not three times the same in a row: other load on the machine comes in bursts, and
+    one burst then spoils one pass only.
+    """
+    found = dict.fromkeys(steps, float("inf"))
+    began = time.perf_counter()
+    for _ in range(_PASSES):
+        found = {name: min(found[name], _seconds(runner, step)) for name, step in steps.items()}
+        if time.perf_counter() - began > _PATIENCE:
+            break
+    return found
 
 
 def _seconds(runner: ModelRunner, step: RaggedLayout) -> float:

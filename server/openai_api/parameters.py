@@ -24,7 +24,9 @@ from server.text.stop_strings import StopAutomaton
 class _Speculation:
     verifier: VerifierParams
     drafter: str
+    other_drafters: tuple[str, ...]
     num_draft_tokens: int
+    adaptive: bool
     warnings: tuple[str, ...]
 
 
@@ -62,7 +64,9 @@ def make_plan(
                     sampling=_sampling(body, seed, choice, max_tokens, config, model),
                     verifier=speculation.verifier,
                     drafter=speculation.drafter,
+                    other_drafters=speculation.other_drafters,
                     num_draft_tokens=speculation.num_draft_tokens,
+                    adaptive=speculation.adaptive,
                     strict_prefix=config.strict_prefix if body.strict_prefix is None else body.strict_prefix,
                     end_token_ids=end_ids,
                     priority=body.priority or 0,
@@ -174,17 +178,22 @@ def _speculation(body: Body, config: ServingConfig, model: LiveModel) -> _Specul
         )
     except VerifierError as error:
         raise invalid(f"{error}.", error.param) from error
-    drafter = _drafter(body, config, model)
+    able = [name for name in config.allowed_drafters if model.has_draft or name == "prompt_lookup"]
+    drafter = _drafter(body, config, able)
     drafts = _num_draft_tokens(body, config)
+    adaptive = (body.draft_length or config.default_draft_length) == "adaptive"
     if verifier.type == "off":
-        return _Speculation(verifier, "none", 0, ())
+        return _Speculation(verifier, "none", (), 0, False, ())
+    # What csd may loosen depends on whose draft it is: lookup's are not the calibrated ones.
+    free = adaptive and (body.drafter or config.default_drafter) == "auto" and verifier.type != "csd"
+    others = ("prompt_lookup",) if free and drafter != "prompt_lookup" and "prompt_lookup" in able else ()
     from_request = body.num_draft_tokens is not None or (isinstance(body.verifier, dict) and "window" in body.verifier)
     try:
         warning = check_window(verifier, drafts, from_request)
     except VerifierError as error:
         raise invalid(f"{error}.", error.param) from error
     warnings = (warning, _without_memory(verifier, drafter, model))
-    return _Speculation(verifier, drafter, drafts, tuple(filter(None, warnings)))
+    return _Speculation(verifier, drafter, others, drafts, adaptive, tuple(filter(None, warnings)))
 
 
 def _without_memory(verifier: VerifierParams, drafter: str, model: LiveModel) -> str | None:
@@ -195,9 +204,8 @@ def _without_memory(verifier: VerifierParams, drafter: str, model: LiveModel) ->
     return f"No correction memory is loaded for the drafter '{drafter}': {effect}."
 
 
-def _drafter(body: Body, config: ServingConfig, model: LiveModel) -> str:
-    """The drafter by its own name; "auto" is the best one that this server has and allows."""
-    able = [name for name in config.allowed_drafters if model.has_draft or name == "prompt_lookup"]
+def _drafter(body: Body, config: ServingConfig, able: list[str]) -> str:
+    """The drafter by its own name; "auto" is the best of the able, those that this server has and allows."""
     name = config.default_drafter if body.drafter is None else body.drafter
     if name == "auto":
         preferred = [known for known in ("multilevel", "model", "prompt_lookup") if known in able]

@@ -78,8 +78,6 @@ class SamplingBody(_Body):
         for name, harmless in self.REFUSED.items():
             if given.get(name) is not None and given[name] not in harmless:
                 raise unsupported(name, f"'{name}' is")
-        if self.draft_length == "adaptive":
-            raise unsupported("draft_length", "'draft_length': 'adaptive' is")
         return self
 
     @property

@@ -73,4 +73,4 @@ def test_steps_have_a_context_however_large_the_blocks_are() -> None:
             return super().forward(layout)
 
     measure_step_costs(Runtime(target=Watched(loaded(random_model(1)), 4, 256), pool=BlockPool(4, 256)), 2)
-    assert set(contexts) == {256}
+    assert set(contexts) == {256, 768}  # behind one block, and as long as the pool allows

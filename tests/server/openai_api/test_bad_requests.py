@@ -84,7 +84,6 @@ CHAT = "/v1/chat/completions"
         ({"drafter": "oracle"}, "drafter"),
         ({"num_draft_tokens": 0}, "num_draft_tokens"),
         ({"num_draft_tokens": 33}, "num_draft_tokens"),
-        ({"draft_length": "adaptive"}, "draft_length"),
         ({"draft_length": "long"}, "draft_length"),
         ({"strict_prefix": -1}, "strict_prefix"),
         ({"messages": "hi"}, "messages"),

@@ -1,0 +1,122 @@
+"""What forwards cost on this machine: the target's by rows, sequences and context, the draft's by rows.
+
+Measured at start-up, corrected while serving by every round that only decodes. Draft lengths are weighed
+with it (docs/draft-length.md): strict sequences with the figures of late, loose ones with those of the
+start, which nothing changes afterwards, since their answers depend on where draft blocks end.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from core.drafters.base import DraftStep
+
+Floats = npt.NDArray[np.float64]
+
+_SMOOTHING = 0.1  # of a round's surprise, what is believed
+_COMMON = 0.3  # of that, what is taken for the whole machine's, whatever the rows
+_LARGEST_SURPRISE = 2.0  # a round held up by something else says little
+
+
+class RowCurve:
+    """Seconds of a forward by its rows: straight lines between the measured points, the last slope behind them.
+
+    More rows never cost less: a point above a later one was spoiled by something else on the machine. No rows cost
+    nothing; one point alone stands for a cost in proportion to the rows.
+    """
+
+    __slots__ = ("_rows", "_seconds", "_slope", "points")
+
+    def __init__(self, points: Mapping[int, float]) -> None:
+        """points: seconds by rows. ValueError if there is none, or one is not above 0."""
+        if not points or any(rows < 1 or not seconds > 0 for rows, seconds in points.items()):
+            raise ValueError(f"a cost curve needs positive rows with positive seconds, got {dict(points)}")
+        self.points = dict(sorted(points.items()))
+        self._rows = np.array([0, *self.points], dtype=np.float64)
+        rising = np.minimum.accumulate(np.array(list(self.points.values()))[::-1])[::-1]
+        self._seconds = np.array([0.0, *rising])
+        self._slope = float((self._seconds[-1] - self._seconds[-2]) / (self._rows[-1] - self._rows[-2]))
+
+    @property
+    def largest(self) -> int:
+        return int(self._rows[-1])
+
+    def over(self, rows: Floats) -> Floats:
+        """Seconds for each of these numbers of rows; below the first point its seconds, 0 for none."""
+        inside = np.interp(rows, self._rows[1:], self._seconds[1:])
+        found = inside + self._slope * np.maximum(rows - self._rows[-1], 0.0)
+        return np.where(rows > 0, found, 0.0)
+
+    def at(self, rows: float) -> float:
+        return float(self.over(np.array([rows], dtype=np.float64))[0])
+
+    def corrected(self, rows: int, factor: float) -> "RowCurve":
+        """The curve after a forward of `rows` rows took `factor` times what it says: the points next to it move."""
+        factor = min(max(factor, 1 / _LARGEST_SURPRISE), _LARGEST_SURPRISE)
+        known = list(self.points)
+        at = bisect_left(known, rows)
+        near: dict[int, float] = {}
+        if at in (0, len(known)):
+            near[known[min(at, len(known) - 1)]] = 1.0
+        else:
+            low, high = known[at - 1], known[at]
+            near = {low: (high - rows) / (high - low), high: (rows - low) / (high - low)}
+        return RowCurve(
+            {
+                n: seconds * (1 + _SMOOTHING * (factor - 1) * (_COMMON + (1 - _COMMON) * near.get(n, 0.0)))
+                for n, seconds in self.points.items()
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardCosts:
+    """Seconds of forwards, or anything in proportion to them. per_sequence: of the target's for every sequence beyond
+    the first; per_position: for every position of context that its sequences attend to. draft: None without a draft
+    model."""
+
+    target: RowCurve
+    draft: RowCurve | None = None
+    per_sequence: float = 0.0
+    per_position: float = 0.0
+
+    def fixed_part(self, sequences: int, positions: int) -> float:
+        """Of a target forward: what its drafts do not change. positions: of all its sequences together."""
+        return self.per_sequence * max(sequences - 1, 0) + self.per_position * positions
+
+    def verify(self, rows: int, sequences: int = 1, positions: int = 0) -> float:
+        """Seconds of a target forward over so many rows of so many sequences."""
+        return self.target.at(rows) + self.fixed_part(sequences, positions)
+
+
+class LiveCosts:
+    """start: what was measured before anything was served, and never changes. now: the same, corrected since. None
+    until `begin`."""
+
+    def __init__(self) -> None:
+        self.start: ForwardCosts | None = None
+        self.now: ForwardCosts | None = None
+
+    def begin(self, measured: ForwardCosts, pinned: ForwardCosts | None = None) -> None:
+        """pinned: takes the place of what was measured in `start`, so that it is the same on every start."""
+        self.start, self.now = pinned or measured, measured
+
+    def observe(
+        self, rows: int, sequences: int, positions: int, seconds: float, draft_steps: Iterable[DraftStep] = ()
+    ) -> None:
+        """A round's target forward with its evidence and commit took `seconds`, its draft forwards as they say.
+
+        Far beyond the measured rows nothing is learnt: the curve's end would have to answer for it.
+        """
+        if self.now is None:
+            return
+        target, draft = self.now.target, self.now.draft
+        if 0 < rows <= 2 * target.largest:
+            target = target.corrected(rows, seconds / self.now.verify(rows, sequences, positions))
+        for step in draft_steps:
+            if draft is not None and step.rows <= 2 * draft.largest:
+                draft = draft.corrected(step.rows, step.seconds / draft.at(step.rows))
+        self.now = replace(self.now, target=target, draft=draft)

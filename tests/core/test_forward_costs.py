@@ -1,0 +1,77 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.drafters.base import DraftStep
+from core.forward_costs import ForwardCosts, LiveCosts, RowCurve
+
+CURVES = st.dictionaries(st.integers(1, 64), st.floats(0.01, 10), min_size=1, max_size=6).map(RowCurve)
+
+
+def test_straight_lines_between_points_and_the_last_slope_behind_them() -> None:
+    curve = RowCurve({1: 0.1, 4: 0.1, 8: 0.3})
+    assert [curve.at(rows) for rows in (0, 1, 2, 4, 6, 8, 10)] == pytest.approx([0, 0.1, 0.1, 0.1, 0.2, 0.3, 0.4])
+
+
+def test_one_point_stands_for_a_cost_in_proportion() -> None:
+    assert RowCurve({4: 0.2}).at(8) == pytest.approx(0.4)
+
+
+@given(CURVES, st.integers(0, 200), st.integers(0, 200))
+def test_more_rows_never_cost_less(curve: RowCurve, one: int, other: int) -> None:
+    assert curve.at(min(one, other)) <= curve.at(max(one, other))
+
+
+@pytest.mark.parametrize("points", [{}, {0: 1.0}, {1: 0.0}, {2: -1.0}])
+def test_points_must_make_sense(points: dict[int, float]) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        RowCurve(points)
+
+
+@given(CURVES, st.integers(1, 64), st.floats(0.6, 1.7))
+def test_a_curve_comes_to_say_what_is_seen_again_and_again(curve: RowCurve, rows: int, factor: float) -> None:
+    """As far as the points around can move: one that is spoiled by a dear neighbour may stay below."""
+    seen = curve.at(rows) * factor
+    for _ in range(300):
+        curve = curve.corrected(rows, seen / curve.at(rows))
+    assert curve.at(rows) == pytest.approx(seen, rel=0.02)
+
+
+def test_one_round_that_was_held_up_moves_little() -> None:
+    curve = RowCurve({1: 0.1, 8: 0.3})
+    assert curve.corrected(8, 1000.0).at(8) <= 0.3 * 1.1001
+
+
+def test_sequences_and_context_cost_beside_rows() -> None:
+    costs = ForwardCosts(RowCurve({1: 0.1, 4: 0.4}), per_sequence=0.01, per_position=0.0001)
+    assert costs.verify(4, 3, 1000) == pytest.approx(0.4 + 0.02 + 0.1)
+
+
+def test_serving_corrects_what_is_believed_now_and_never_the_start() -> None:
+    live = LiveCosts()
+    live.observe(1, 1, 0, 0.5)  # before anything was measured there is nothing to correct
+    live.begin(ForwardCosts(RowCurve({1: 0.1, 8: 0.2}), RowCurve({1: 0.05, 4: 0.06})))
+    before = live.start
+    for _ in range(200):
+        live.observe(8, 2, 300, 0.3, [DraftStep(2, 2, 0.08)])
+    assert live.now is not None
+    assert live.now.draft is not None
+    assert live.now.verify(8, 2, 300) == pytest.approx(0.3, rel=0.02)
+    assert live.now.draft.at(2) == pytest.approx(0.08, rel=0.02)
+    assert live.start is before
+    assert before is not None
+    assert before.verify(8) == 0.2
+
+
+def test_rows_far_beyond_the_measured_teach_nothing() -> None:
+    live = LiveCosts()
+    live.begin(ForwardCosts(RowCurve({1: 0.1, 8: 0.2})))
+    live.observe(500, 1, 0, 99.0)
+    assert live.now is not None
+    assert live.now.target.points == {1: 0.1, 8: 0.2}
+
+
+def test_pinned_costs_are_the_start_and_measured_ones_the_present() -> None:
+    live, measured, pinned = LiveCosts(), ForwardCosts(RowCurve({1: 0.1})), ForwardCosts(RowCurve({1: 1.0, 9: 2.0}))
+    live.begin(measured, pinned)
+    assert (live.start, live.now) == (pinned, measured)
