@@ -107,7 +107,10 @@ class BatchedSdpa:
         return torch.cat(parts).index_select(0, self.order)
 
 
-def prepare_sdpa(layout: RaggedLayout, dtype: torch.dtype, device: torch.device) -> BatchedSdpa | SdpaAttention:
+Prepared = BatchedSdpa | UniformAttention | SdpaAttention
+
+
+def prepare_sdpa(layout: RaggedLayout, dtype: torch.dtype, device: torch.device) -> Prepared:
     """Batched on a device that launches kernels; on a CPU segment by segment, which reads keys where they lie and
     was as fast or faster with two to sixteen sequences."""
     return SdpaAttention(layout, dtype, device) if device.type == "cpu" else prepare_batched(layout, dtype, device)
@@ -117,39 +120,57 @@ def prepare_uniform_sdpa(batch: UniformBatch, dtype: torch.dtype) -> UniformAtte
     return UniformAttention(batch, dtype)
 
 
-def prepare_batched(layout: RaggedLayout, dtype: torch.dtype, device: torch.device) -> BatchedSdpa | SdpaAttention:
+def prepare_batched(layout: RaggedLayout, dtype: torch.dtype, device: torch.device) -> Prepared:
     """Index tensors of a layout, in one copy to the device; segment by segment where nothing can be shared."""
-    segments, starts = layout.segments, layout.query_starts
-    short = [index for index, segment in enumerate(segments) if len(segment.tokens) <= LONGEST_ROWS]
+    counts = [len(segment.tokens) for segment in layout.segments]
+    short = [index for index, count in enumerate(counts) if count <= LONGEST_ROWS]
     if len(short) < 2:
         return SdpaAttention(layout, dtype, device)
-    shapes, packed, order, offset = [], [], [0] * layout.num_rows, 0
-    for members in group_segments(segments, short):
-        chosen = [segments[index] for index in members]
-        shape = _shape(chosen, layout.block_size)
-        rows = []
-        for index in members:
-            first, count = starts[index], starts[index + 1] - starts[index]
-            rows += [first] * (shape.rows - count) + list(range(first, first + count))
-            order[first : first + count] = range(offset + len(rows) - count, offset + len(rows))
-        offset += len(rows)
-        shapes.append((shape, max(segment.context + len(segment.tokens) for segment in chosen)))
-        packed += rows + shape.values(chosen, layout.block_size)
-    alone = []
-    for index in sorted(set(range(len(segments))) - set(short)):
-        rows_of = slice(starts[index], starts[index + 1])
-        order[rows_of] = range(offset, offset + len(segments[index].tokens))
-        offset += len(segments[index].tokens)
-        alone.append((rows_of, SdpaAttention(RaggedLayout.build([segments[index]], layout.block_size), dtype, device)))
+    plans = [_Plan.of(layout, sorted(members)) for members in group_segments(layout.segments, short)]
+    long = [index for index, count in enumerate(counts) if count > LONGEST_ROWS]
+    rows = [row for plan in plans for row in plan.rows] + [row for index in long for row in _rows_of(layout, index)]
+    places = {row: place for place, row in enumerate(rows)}  # of its last, since padding stands before what it repeats
+    order = [places[row] for row in range(layout.num_rows)]
+    packed = [value for plan in plans for value in (*plan.rows, *plan.values)]
     there = to_device(packed + order, torch.int64, device)
     groups, at = [], 0
-    for shape, num_keys in shapes:
-        cells = shape.sequences * shape.rows
-        values = there[at + cells : at + cells + shape.num_values]
-        batch = shape.batch(values, layout.block_size, num_keys)
-        groups.append((there[at : at + cells], UniformAttention(batch, dtype)))
-        at += cells + shape.num_values
-    return BatchedSdpa(groups, alone, there[at:])
+    for plan in plans:
+        values = there[at + len(plan.rows) :][: len(plan.values)]
+        batch = plan.shape.batch(values, layout.block_size, plan.num_keys)
+        groups.append((there[at : at + len(plan.rows)], UniformAttention(batch, dtype)))
+        at += len(plan.rows) + len(plan.values)
+    if len(groups) == 1 and not long and rows == list(range(layout.num_rows)):
+        return groups[0][1]  # as many rows of each: the flat batch is the rectangle
+    return BatchedSdpa(groups, [_alone(layout, index, dtype, device) for index in long], there[at:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A group before it reaches the device. rows: flat query row of each of the rectangle's."""
+
+    shape: UniformShape
+    num_keys: int
+    rows: list[int]
+    values: list[int]
+
+    @classmethod
+    def of(cls, layout: RaggedLayout, members: Sequence[int]) -> "_Plan":
+        segments = [layout.segments[index] for index in members]
+        width, num_keys = max(len(segment.tokens) for segment in segments), max(map(_end, segments))
+        shape = UniformShape(len(segments), width, -(-num_keys // layout.block_size))
+        rows = []
+        for flat in (_rows_of(layout, index) for index in members):
+            rows += [flat.start] * (width - len(flat)) + list(flat)
+        return cls(shape, num_keys, rows, shape.values(segments, layout.block_size))
+
+
+def _alone(layout: RaggedLayout, index: int, dtype: torch.dtype, device: torch.device) -> tuple[slice, SdpaAttention]:
+    rows, only = _rows_of(layout, index), RaggedLayout.build([layout.segments[index]], layout.block_size)
+    return slice(rows.start, rows.stop), SdpaAttention(only, dtype, device)
+
+
+def _rows_of(layout: RaggedLayout, index: int) -> range:
+    return range(layout.query_starts[index], layout.query_starts[index + 1])
 
 
 def group_segments(segments: Sequence[Segment], chosen: Sequence[int]) -> Iterator[list[int]]:
@@ -166,11 +187,6 @@ def group_segments(segments: Sequence[Segment], chosen: Sequence[int]) -> Iterat
         group.append(index)
         there += end
     yield group
-
-
-def _shape(segments: Sequence[Segment], block_size: int) -> UniformShape:
-    rows = max(len(segment.tokens) for segment in segments)
-    return UniformShape(len(segments), rows, -(-max(map(_end, segments)) // block_size))
 
 
 def _end(segment: Segment) -> int:

@@ -2,19 +2,22 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from core.layout import RaggedLayout, Segment
 from core.models import attention_batched
-from core.models.attention_batched import BatchedSdpa, group_segments, prepare_batched
+from core.models.attention_batched import BatchedSdpa, UniformAttention, group_segments, prepare_batched
 from core.models.attention_sdpa import SdpaAttention
 from core.models.uniform_batch import UniformShape
 from tests.simulated_device import DEVICE, Remote, SimulatedDevice
 
 CPU = torch.device("cpu")
 POOL, SIZE = 60, 16
+DECODING_THEN_CHUNK = RaggedLayout.build(
+    [Segment((0,), 20, (0, 1), 1), Segment((0,), 3, (2,), 1), Segment((0,) * 40, 0, (3, 4, 5), 0)], SIZE
+)
 
 
 @st.composite
@@ -44,6 +47,7 @@ def filled_cache(layout: RaggedLayout, shape: tuple[int, int]) -> Tensor:
     return cache
 
 
+@example(DECODING_THEN_CHUNK, (4, 2), None, None, 4096, 0)
 @given(
     layout=layouts(),
     heads=st.sampled_from([(4, 4), (4, 2), (6, 1)]),
@@ -66,6 +70,13 @@ def test_it_computes_what_every_segment_alone_gives(
     exact = SdpaAttention(layout, torch.float32, CPU)(*arguments)
     torch.testing.assert_close(batched(*arguments), exact, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(batched(*arguments), exact, atol=1e-5, rtol=1e-4)  # as in the next layer
+
+
+def test_sequences_with_one_row_each_need_no_reordering() -> None:
+    decoding = [Segment((0,), context, tuple(range(9)), 1) for context in (100, 20, 60)]
+    assert isinstance(prepare_batched(RaggedLayout.build(decoding, SIZE), torch.float32, CPU), UniformAttention)
+    chunk = Segment((0,) * 40, 0, (0, 1, 2), 0)
+    assert isinstance(prepare_batched(RaggedLayout.build([*decoding, chunk], SIZE), torch.float32, CPU), BatchedSdpa)
 
 
 def test_a_row_depends_on_its_own_segment_alone() -> None:
