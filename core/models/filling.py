@@ -1,6 +1,6 @@
 """A model built without memory gets its weights: module by module, as they are or packed, and never all in float32."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -61,7 +61,7 @@ def _fill_plain(model: Any, source: ModelWeights, dtype: torch.dtype, device: to
         model.get_submodule(name.rpartition(".")[0]).weight = model.get_parameter(original)
 
 
-def _in_threads(jobs: list[Callable[[], None]]) -> None:
+def _in_threads(jobs: Sequence[Callable[[], None]]) -> None:
     """A handful of threads, one layer each, since a packing is serial; each holds its layer in float32."""
     with ThreadPoolExecutor(max_workers=min(4, torch.get_num_threads())) as threads:
         list(threads.map(lambda job: job(), jobs))

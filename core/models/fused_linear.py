@@ -89,7 +89,8 @@ def siblings(model: nn.Module) -> list[tuple[str, ...]]:
     for parent_name, parent in model.named_modules():
         prefix = f"{parent_name}." if parent_name else ""
         for names in SIBLINGS:
-            layers = [getattr(parent, name, None) for name in names]
-            if all(type(layer) is nn.Linear for layer in layers) and len({layer.in_features for layer in layers}) == 1:
+            children = [getattr(parent, name, None) for name in names]
+            layers = [child for child in children if type(child) is nn.Linear]
+            if len(layers) == len(names) and len({layer.in_features for layer in layers}) == 1:
                 groups.append(tuple(prefix + name for name in names))
     return groups

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from core.models.row_kernels import row_kernels
 
-_NEAR = {"rtol": 1e-5, "atol": 1e-5}  # float32's rounding in another order
+_NEAR = 1e-5  # relative and absolute: float32's rounding in another order
 
 
 class RowNorm(nn.Module):
@@ -42,6 +42,6 @@ def row_norm(module: nn.Module) -> RowNorm | None:
     rows = torch.randn(2, weight.numel(), generator=generator) * torch.tensor([[4.0], [eps**0.5]])
     expected = module(rows)
     for candidate in (RowNorm(weight, eps), RowNorm(1 + weight, eps)):
-        if expected.shape == rows.shape and torch.allclose(candidate(rows), expected, **_NEAR):
+        if expected.shape == rows.shape and torch.allclose(candidate(rows), expected, rtol=_NEAR, atol=_NEAR):
             return candidate
     return None

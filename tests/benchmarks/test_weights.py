@@ -1,0 +1,36 @@
+"""benchmarks.weights: what it calls quality, and what it says a step reads."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.weights import compare, last_rows, runner_of, step_bytes
+from core.models.loader import load_model
+from core.models.packed_linear import packing_available
+from tests.core.models.tiny import save_model
+
+pytestmark = pytest.mark.skipif(not packing_available(), reason="this CPU has no FBGEMM kernels")
+
+TEXTS = [list(range(3, 25)), list(range(90, 100))]
+
+
+def test_finer_weights_are_nearer_to_the_reference(tmp_path: Path) -> None:
+    save_model(tmp_path, "qwen2", initializer_range=0.1)
+    reference = [last_rows(runner_of(tmp_path, "float32", 32), text, 12) for text in TEXTS]
+    torch.testing.assert_close(reference[0].exp().sum(-1), torch.ones(12))
+    fp16, split, int8 = (
+        compare(reference, runner_of(tmp_path, kind, 32), TEXTS, 12) for kind in ("fp16", "int8_split", "int8")
+    )
+    assert 0 <= fp16.kl < split.kl < int8.kl
+    assert fp16.rows == 22
+    assert fp16.worst_kl >= fp16.kl
+    assert fp16.top1 > 0.9
+
+
+def test_a_step_reads_every_matrix_once_and_no_embedding(tmp_path: Path) -> None:
+    oracle = save_model(tmp_path, "llama", tie_word_embeddings=False)
+    matrices = sum(p.numel() for name, p in oracle.named_parameters() if p.dim() == 2 and "embed" not in name)
+    vectors = sum(p.numel() for p in oracle.parameters() if p.dim() == 1)
+    assert step_bytes(load_model(tmp_path, "fp16")) == 2 * matrices + 4 * vectors
+    assert step_bytes(load_model(tmp_path, "int8_split")) == matrices + 4 * vectors
