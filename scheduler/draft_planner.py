@@ -30,6 +30,7 @@ from scheduler.loose_length import choose_block
 COMPANY = 1.5
 PROBING = 0.02
 LAG_ROUNDS = 8  # once the draft model has caught up it drafts for many rounds, of which each pays a part
+SAVED_ROUNDS = 4  # of allowance at most
 PROBE_DRAFTS = {True: 1, False: 2}  # with the draft model, without
 MOST_FORCED = 16
 
@@ -41,7 +42,7 @@ class DraftPlanner:
         """reach: of the draft model. max_context: positions of one sequence."""
         self._costs, self._reach = costs, reach
         self._max_ngram, self._max_context = max_ngram, max_context
-        self.mean = Acceptance(weight=20.0, fade=0.995)
+        self.mean = Acceptance(weight=8.0, fade=0.995)
         self._allowance = 0.0  # seconds
 
     def adopt(self, job: Job) -> None:
@@ -120,7 +121,7 @@ class DraftPlanner:
             after = [*steps, *[0.0] * (turns - len(steps))]
             after[:turns] = [rows + 1 for rows in after[:turns]]
             more = base._replace(tokens=base.tokens + tokens - 1, rows=base.rows + drafts, draft_rows=tuple(after))
-            if wish is not None and job.drafting.held < tokens - 1 and base_seconds(costs, more) > plain.most_seconds:
+            if wish is not None and job.drafting.held + 2 <= tokens and base_seconds(costs, more) > plain.most_seconds:
                 job.drafting.hold = True
                 job.drafting.held += 1
                 base = base._replace(tokens=base.tokens - 1, rows=base.rows - 1, sequences=base.sequences - 1)
@@ -137,13 +138,15 @@ class DraftPlanner:
         for job, choice, (_, match) in zip(jobs, verdict.choices, found, strict=True):
             if choice.option is not None:
                 job.drafting.wish = _strict_wish(job, choice, match, bounded)
-        self._allowance = min(self._allowance + PROBING * verdict.seconds, 2 * verdict.seconds)
+        self._allowance = min(self._allowance + PROBING * verdict.seconds, SAVED_ROUNDS * verdict.seconds)
         seconds = verdict.seconds
         for job, (options, match) in zip(jobs, found, strict=True):
             if job.drafting.wish is NOTHING and options and job.drafting.idle >= job.drafting.pause:
                 wish, cost = self._affordable(options, match, base, costs)
-                if cost <= self._allowance and seconds + cost <= base.most_seconds:
+                if job.drafting.paid:  # the draft model is still catching up for it
                     job.drafting.wish = wish
+                elif cost <= self._allowance and seconds + cost <= base.most_seconds:
+                    job.drafting.wish, job.drafting.paid = wish, True
                     self._allowance -= cost
                     seconds += cost
 

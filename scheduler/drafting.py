@@ -7,7 +7,7 @@ from core.sequence import GenerationRequest
 from core.verifiers.params import FlyParams, HybridParams
 from scheduler.acceptance import Acceptance, Outcome
 
-FIRST_PAUSE, LONGEST_PAUSE = 8, 256  # rounds without drafts before the next probe
+FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # rounds without drafts before the next probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,15 @@ NOTHING = Wish()
 @dataclass(slots=True)
 class Drafting:
     """wish: None while its length is fixed. idle: verification rounds since it last drafted; pause: how many of them
-    before it probes. known_at: the output length that a loose wish was found for. held: rounds that a loose block has
-    been held back for its neighbours' sake; hold: whether it is in the round being planned."""
+    before it probes; paid: whether a probe that has yet to come was taken from the allowance. known_at: the output
+    length that a loose wish was found for. held: rounds that a loose block has been held back for its neighbours'
+    sake; hold: whether it is in the round being planned."""
 
     acceptance: Acceptance = field(default_factory=Acceptance)
     wish: Wish | None = None
     idle: int = 0
     pause: int = FIRST_PAUSE
+    paid: bool = False
     known_at: int = -1
     held: int = 0
     hold: bool = False
@@ -47,7 +49,7 @@ class Drafting:
         if outcome.drafted == 0:
             self.idle += 1
             return outcome
-        self.idle = 0
+        self.idle, self.paid = 0, False
         if wish.probe:
             self.acceptance.doubt(2.0)
             self.pause = min(2 * self.pause, LONGEST_PAUSE)

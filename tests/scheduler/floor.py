@@ -5,12 +5,14 @@ length of its history, as with a real model and a fixed seed. So whatever depend
 """
 
 import hashlib
+import itertools
 from dataclasses import dataclass, field
 
 from core.drafters.model import DraftReach
+from core.forward_costs import LiveCosts
 from core.models.kv_cache import BlockPool
 from core.provenance import Provenance
-from core.round import RoundItem
+from core.round import ItemResult, RoundItem, RoundResult
 from core.sampling_params import SamplingParams
 from core.sequence import CommittedToken, GenerationRequest, Sequence
 from core.verifiers.params import FlyParams, OffParams, StrictParams, VerifierParams
@@ -42,6 +44,7 @@ def request(
     priority: int = 0,
     drafter: str = "prompt_lookup",
     text: str = "",
+    adaptive: bool = False,
 ) -> GenerationRequest:
     """text: requests with the same one begin alike."""
     return GenerationRequest(
@@ -52,6 +55,7 @@ def request(
         verifier=VERIFIERS[verifier],
         drafter=drafter if drafts else "none",
         num_draft_tokens=drafts,
+        adaptive=adaptive and drafts > 0,
         priority=priority,
     )
 
@@ -66,6 +70,8 @@ class Floor:
     block_size: int = 4
     limits: SchedulerLimits = field(default_factory=limits)
     reach: DraftReach = field(default_factory=DraftReach)
+    costs: LiveCosts = field(default_factory=LiveCosts)
+    acceptance: float | None = None  # of each draft; None: any number of them alike
     boundaries: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # name -> (output length, drafts)
     committed: dict[str, list[CommittedToken]] = field(default_factory=dict)  # name -> what its last round delivered
 
@@ -73,7 +79,7 @@ class Floor:
         self.pool = BlockPool(self.num_blocks, self.block_size)
         self.waiting = WaitingRoom()
         self.totals = Totals()
-        self.batcher = Batcher(self.pool, self.limits, self.waiting, self.totals, self.reach)
+        self.batcher = Batcher(self.pool, self.limits, self.waiting, self.totals, self.reach, self.costs)
         self.jobs: dict[str, Job] = {}
         self.finished: list[str] = []
 
@@ -91,8 +97,8 @@ class Floor:
         items = {job.request_id: item for job, item in zip(batch.jobs, batch.plan.items, strict=True)}
         for entry in batch.plan.catch_up:
             self.pool.commit_tokens(entry.sequence, entry.sequence.target_tokens, entry.upto)
-        for job, item in zip(batch.jobs, batch.plan.items, strict=True):
-            self.commit(job, item)
+        results = [self.commit(job, item) for job, item in zip(batch.jobs, batch.plan.items, strict=True)]
+        self.batcher.learn(batch, RoundResult(tuple(results), 0.0, 0.0, 0.0, 0.0, len(results)))
         return items
 
     def check(self, batch: Batch) -> None:
@@ -112,8 +118,9 @@ class Floor:
                 assert item.num_drafts == 0
             elif is_loose(sequence.request):
                 assert not any(entry.sequence is sequence for entry in batch.plan.catch_up)
-                room = self.batcher.max_context - len(sequence.tokens)
-                assert item.num_drafts == min(sequence.request.num_draft_tokens, room)
+                most = min(sequence.request.num_draft_tokens, self.batcher.max_context - len(sequence.tokens))
+                wish = self.jobs[sequence.request.request_id].drafting.wish
+                assert item.num_drafts == (most if wish is None else wish.num_drafts) <= most
             else:
                 assert item.num_drafts <= sequence.request.max_tokens - sequence.output_len - 1
         self.check_feeding(batch)
@@ -141,15 +148,15 @@ class Floor:
         assert fed <= self.limits.prefill_chunk
         assert len(set(written)) == len(written)
 
-    def commit(self, job: Job, item: RoundItem) -> None:
+    def commit(self, job: Job, item: RoundItem) -> ItemResult:
         sequence = item.sequence
         if not item.yields:
             self.pool.commit_tokens(sequence, sequence.target_tokens + item.num_tokens, sequence.draft_tokens)
-            return
+            return ItemResult(sequence, (), 0, 0)
         known, name = len(sequence.tokens), job.request_id
         if sequence.output_len:
             self.boundaries.setdefault(name, []).append((sequence.output_len, item.num_drafts))
-        accepted = number(name, known) % (item.num_drafts + 1)
+        accepted = self.accepted(name, known, item.num_drafts)
         tokens = [CommittedToken(number(name, known + j) % 1000, Provenance.NATIVE) for j in range(accepted + 1)]
         self.committed[name] = sequence.commit(tokens)
         valid = min(known + accepted, len(sequence.tokens))
@@ -159,6 +166,16 @@ class Floor:
         if sequence.finished and job in self.batcher.running:
             self.batcher.remove(job)
             self.finished.append(name)
+        turns = item.num_drafts if drafted else 0
+        delivered = tuple(self.committed[name])
+        return ItemResult(sequence, delivered, item.num_drafts, min(accepted, len(delivered)), (), turns)
+
+    def accepted(self, name: str, known: int, drafts: int) -> int:
+        """How many of the drafts behind so many known tokens are right."""
+        if self.acceptance is None:
+            return number(name, known) % (drafts + 1)
+        right = (number(name, known + j, "right") % 10**6 < self.acceptance * 10**6 for j in range(drafts))
+        return sum(1 for _ in itertools.takewhile(bool, right))
 
     def run(self, most_rounds: int = 3000) -> int:
         """Rounds until everybody has finished."""
