@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml
 
 # What tests and checks need beside it.
 $(DEV): $(STAMP)
-	@$(PIP) -e '.[dev]'
+	@$(PIP) -e '.[dev,bench]'
 	@touch $@
 
 # What plots need beside it.

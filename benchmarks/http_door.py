@@ -28,9 +28,14 @@ def _one_process() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
 
 
+def root_of(url: str) -> str:
+    """Both http://host:8000 and http://host:8000/v1/ are http://host:8000."""
+    return url.rstrip("/").removesuffix("/v1")
+
+
 @dataclass
 class HttpDoor:
-    """url: of the server, without /v1. model: what requests name. path: "chat/completions", which takes messages as
+    """url: of the server, with or without /v1. model: what requests name. path: "chat/completions", which takes messages as
     they are; or "completions", for prompts that `encode` turned into token ids."""
 
     url: str
@@ -39,6 +44,9 @@ class HttpDoor:
     path: str = "chat/completions"
     encode: Any = None
     _pool: ProcessPoolExecutor = field(default_factory=_one_process)
+
+    def __post_init__(self) -> None:
+        self.url = root_of(self.url)
 
     async def ask(self, messages: Sequence[str], fields: Mapping[str, Any], max_tokens: int) -> Group:
         bodies = [{**self._prompt(message), **self._common(max_tokens), **fields} for message in messages]

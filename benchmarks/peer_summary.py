@@ -46,6 +46,9 @@ class PeerRow:
     rate: Spread | None
     ratios: dict[str, Spread]
 
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
 
 PEER_HEAD = ("prompts", "clients", "engine", "tokens/s", "min..max", "ours over it (median, min..max)")
 

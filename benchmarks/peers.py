@@ -9,7 +9,7 @@ from, transformers the converted folders.
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ class PeersRun:
             "configuration": configuration(settings, self.config),
             "peers": about,
             "max_tokens": self.max_tokens,
-            "summary": [asdict(row) for row in rows],
+            "summary": [row.as_dict() for row in rows],
             "runs": [run.as_dict() for run in runs],
         }
         title = f"{settings.model_name}: ours against other engines"

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.machine import circumstances, one_line
 from benchmarks.tables import Cells, markdown, show
+from server.placement import Machine, place
 from server.settings import Settings
 
 
@@ -44,9 +45,11 @@ class Results:
 
 def configuration(settings: Settings, file: Path) -> dict[str, Any]:
     """What of a configuration bears on speed."""
+    machine = Machine.here(settings)
+    placements = {key: (model, place(model, machine)) for key, model in settings.models.items()}
     models = {
-        key: {"model": model.label, "device": model.device, "weights": model.weights}
-        for key, model in settings.models.items()
+        key: {"model": model.label, "device": placed.device, "weights": placed.weights}
+        for key, (model, placed) in placements.items()
     }
     kept = settings.model_dump(mode="json", include={"speculation", "scheduler", "kv_cache", "max_context", "threads"})
     kept["speculation"].pop("correction_memory", None)

@@ -10,7 +10,7 @@ from benchmarks import plots
 from benchmarks.answers import Door
 from benchmarks.calibration import calibrate
 from benchmarks.datasets import load
-from benchmarks.http_door import HttpDoor, RefusedError
+from benchmarks.http_door import HttpDoor, RefusedError, root_of
 from benchmarks.results_file import Results, configuration
 from benchmarks.samples import summarise
 from benchmarks.speed import Plan, measure
@@ -40,8 +40,7 @@ class SpeedRun:
         """Ask a running server; answers are compared as text. RefusedError if it cannot be asked."""
         if self.calibration:
             raise ValueError("--calibrate needs --config: a running server reads its own correction memory")
-        url = url.rstrip("/").removesuffix("/v1")
-        model = await _served_model(url, key)
+        model = await _served_model(root_of(url), key)
         door = HttpDoor(url, model, key)
         try:
             return await self._measured(door, f"Speed of {model} against off, over HTTP", {"server": "over HTTP"})

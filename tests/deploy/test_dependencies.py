@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, req
 
 from tests.conftest import ROOT
 
-PACKAGES = ("core", "scheduler", "server")
-OPTIONAL = {"flash_attn"}  # the extra `gpu`; core does without
+PACKAGES = ("core", "scheduler", "server", "benchmarks")
+OPTIONAL = {"flash_attn", "matplotlib", "xllamacpp"}  # the extras `gpu`, `bench` and `peers`; each is asked for by name
 
 
 def imported(package: str) -> set[str]:

@@ -1,0 +1,111 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.answers import Answer, Group, Speculated
+from benchmarks.datasets import Prompt
+from benchmarks.interleave import Unit
+from benchmarks.samples import Sample, Spread, summarise
+
+
+def answer(*tokens: int, seconds: float, asked: float = 0.0, first: float = 1.0, **more: object) -> Answer:
+    """The first token after `first` seconds, the last `seconds` later."""
+    return Answer(len(tokens), tokens, asked, (asked + first, asked + first + seconds), **more)  # type: ignore[arg-type]
+
+
+def unit(category: str, clients: int = 1) -> Unit:
+    return Unit(category, tuple(Prompt(category, f"{category}/{i}", "") for i in range(clients)))
+
+
+def test_prefill_counts_for_the_first_token_and_not_for_the_rest() -> None:
+    one = answer(1, 2, 3, 4, 5, seconds=2.0, first=7.0)
+    assert one.first_token_seconds == 7.0
+    assert one.token_seconds == 0.5
+    assert Group((one,)).rate == 2.0
+    assert Group((one,)).whole_rate == pytest.approx(5 / 9)
+
+
+def test_tokens_of_the_first_arrival_are_not_decoded() -> None:
+    assert answer(1, 2, 3, 4, seconds=1.0, first_tokens=2).token_seconds == 0.5
+    assert answer(1, 2, seconds=1.0, first_tokens=2).token_seconds is None
+    assert Group((answer(1, seconds=0.0),)).rate is None
+
+
+def test_a_group_is_timed_from_its_earliest_first_token_to_its_last() -> None:
+    group = Group((answer(1, 2, 3, seconds=4.0), answer(1, 2, 3, 4, 5, seconds=1.0, first=2.0)))
+    assert group.rate == (2 + 4) / 4.0
+    assert group.whole_rate == 8 / 5.0
+
+
+def test_a_ratio_is_speed_over_the_baselines_on_the_same_unit() -> None:
+    off, fast = (Group((answer(1, 2, 3, seconds=seconds),)) for seconds in (2.0, 0.5))
+    assert Sample.of(unit("a"), "strict", 0, fast, off).ratio == 4.0
+    assert Sample.of(unit("a"), "off", 0, off, off).ratio is None
+
+
+def test_answers_are_compared_one_by_one() -> None:
+    off = Group((answer(1, 2, 3, seconds=1.0), answer(4, 5, 6, seconds=1.0)))
+    other = Group((answer(1, 2, 3, seconds=1.0), answer(4, 5, 7, seconds=1.0)))
+    assert Sample.of(unit("a", 2), "fly", 0, other, off).differing == 1
+
+
+def sample(category: str, setting: str, ratio: float | None, clients: int = 1, **figures: int) -> Sample:
+    names = tuple(f"{category}/{i}" for i in range(clients))
+    speculated = Speculated(**{"loosened": {}, **figures})  # type: ignore[arg-type]
+    return Sample(category, names, clients, setting, 0, 8, 2.0, 1.5, 0.5, 1.0, None, ratio, 0, speculated)
+
+
+def test_a_summary_tells_median_mean_and_extremes_by_category_and_setting() -> None:
+    ratios = (1.0, 2.0, 6.0)
+    rows = summarise([sample("a", "off", None), *(sample("a", "strict", ratio) for ratio in ratios)])
+    assert [(row.group, row.setting, row.samples) for row in rows] == [("a", "off", 1), ("a", "strict", 3)]
+    assert rows[0].ratio is None
+    assert rows[1].ratio == Spread(median=2.0, mean=3.0, min=1.0, max=6.0)
+
+
+def test_categories_data_sets_and_all_have_rows_where_they_differ() -> None:
+    categories = ("humaneval", "spec-bench/qa", "spec-bench/writing", "own/only")
+    rows = summarise([sample(category, "strict", 1.0) for category in categories])
+    assert [row.group for row in rows] == [*sorted(categories), "spec-bench", "all"]
+    assert {row.group: row.samples for row in rows}["spec-bench"] == 2
+    assert {row.group: row.samples for row in rows}["all"] == 4
+    assert [row.group for row in summarise([sample("humaneval", "strict", 1.0)])] == ["humaneval"]
+
+
+def test_clients_are_kept_apart_and_their_answers_counted() -> None:
+    rows = summarise([sample("a", "strict", 1.0), sample("mixed", "strict", 0.5, clients=4)])
+    assert [(row.concurrency, row.group, row.answers) for row in rows] == [(1, "a", 1), (4, "mixed", 4)]
+
+
+figures = st.builds(
+    Speculated,
+    rounds=st.integers(0, 50),
+    round_tokens=st.integers(0, 500),
+    draft_tokens=st.integers(0, 500),
+    accepted_tokens=st.integers(0, 500),
+    loosened=st.dictionaries(st.sampled_from(["deferred", "calibrated", "lenient"]), st.integers(0, 9)),
+)
+
+
+@given(st.lists(figures, max_size=6))
+def test_speculation_figures_add_up(parts: list[Speculated]) -> None:
+    total = Speculated.total(parts)
+    assert total.rounds == sum(part.rounds for part in parts)
+    for rule in ("deferred", "calibrated", "lenient"):
+        assert total.loosened.get(rule, 0) == sum(part.loosened.get(rule, 0) for part in parts)
+    assert (total.tau is None) == (total.rounds == 0)
+    assert total.tau is None or total.tau == total.round_tokens / total.rounds
+
+
+def test_a_servers_report_gives_the_same_figures() -> None:
+    report = {
+        "rounds": 3,
+        "mean_accepted_length": 4.3333,
+        "draft_tokens": 30,
+        "accepted_tokens": 10,
+        "loosened_tokens": {"deferred": 2, "calibrated": 0},
+    }
+    found = Speculated.from_report(report)
+    assert found == Speculated(3, 13, 30, 10, {"deferred": 2, "calibrated": 0})
+    assert found.acceptance == 10 / 30
+    assert Speculated.from_report({**report, "rounds": 0, "mean_accepted_length": None}).tau is None
