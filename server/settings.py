@@ -155,7 +155,7 @@ class Settings(BaseSettings):
     """Everything, checked. served_model_name: default the target's name. aliases: other names requests may use.
 
     max_context: prompt and output together; default what the model and the KV cache allow. threads: default
-    torch's own choice, the physical cores.
+    torch's own choice, the physical cores, or fewer where a container's quota allows no more.
     """
 
     model_config = SettingsConfigDict(
