@@ -89,7 +89,7 @@ class RecordedForward:
         self._device = device
         self._logits = torch.empty(MOST_ROWS, vocab, dtype=torch.float32, device=device)
         self._recordings: dict[UniformShape, tuple[Tensor, Replay]] = {}
-        self._gave_up = False
+        self._recording = True
 
     @property
     def shapes(self) -> tuple[UniformShape, ...]:
@@ -99,8 +99,8 @@ class RecordedForward:
     def forward(self, layout: RaggedLayout) -> Tensor | None:
         """As ModelRunner.forward; None if the batch should be run as it is. Running it twice does no harm: the same
         rows write the same KV."""
-        shape = None if self._gave_up else shape_for(layout, self._most_keys)
-        if shape is None or (shape not in self._recordings and len(self._recordings) == MOST_GRAPHS):
+        shape = shape_for(layout, self._most_keys)
+        if shape is None or not (shape in self._recordings or self._recording):
             return None
         values, kept = self._values(layout, shape)
         there = to_device(values + kept, torch.int64, self._device)
@@ -121,11 +121,14 @@ class RecordedForward:
             self._logits[:cells].copy_(self._forward(token_ids, slots, batch))
 
         try:
-            self._recordings[shape] = (inputs, self._recorder.record(run))
-        except RuntimeError as error:
-            log.warning("this model's forwards cannot be recorded in CUDA graphs and run without: %s", error)
-            self._gave_up = True
-        return not self._gave_up
+            replay = self._recorder.record(run)
+        except RuntimeError as error:  # that memory is short is one too
+            log.warning("forwards of this model that have not been recorded in CUDA graphs run without: %s", error)
+            self._recording = False
+            return False
+        self._recordings[shape] = (inputs, replay)
+        self._recording = len(self._recordings) < MOST_GRAPHS
+        return True
 
     def _values(self, layout: RaggedLayout, shape: UniformShape) -> tuple[list[int], list[int]]:
         """Token ids, slots, positions, ends and table of the rectangle; and which of its rows give the logits."""

@@ -38,8 +38,8 @@ def layouts(draw: st.DrawFn) -> RaggedLayout:
 
 
 def filled_cache(layout: RaggedLayout, shape: tuple[int, int]) -> Tensor:
-    """Numbers where a segment has keys, NaN everywhere else: who reads there is found out."""
-    cache = torch.full((POOL, SIZE, *shape), torch.nan)
+    """Normal numbers where a segment has keys, enormous ones everywhere else: whoever lets those count is found out."""
+    cache = torch.full((POOL, SIZE, *shape), 1e4)
     for segment in layout.segments:
         for position in range(segment.context + len(segment.tokens)):
             block, offset = divmod(position, SIZE)

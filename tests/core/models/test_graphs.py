@@ -204,7 +204,17 @@ def test_what_cannot_be_recorded_is_tried_once_and_runs_all_the_same(caplog: pyt
     for layout in (segments(3, context=0), segments(1, 1, context=0)):
         torch.testing.assert_close(runner.forward(layout), plain.forward(layout))
     assert refusing.attempts == 1
-    assert "cannot be recorded in CUDA graphs and run without: it waits for the device" in caplog.text
+    assert "have not been recorded in CUDA graphs run without: it waits for the device" in caplog.text
+
+
+def test_what_was_recorded_before_one_failed_is_used_still() -> None:
+    tape = TapeRecorder()
+    runner = ModelRunner(loaded(target_model()), BLOCKS, SIZE, recorder=tape)
+    runner.forward(segments(1, context=0))
+    tape.record = Refusing().record  # type: ignore[method-assign]
+    for rows in ((1,), (1, 1), (1,)):
+        runner.forward(segments(*rows, context=0))
+    assert (tape.records, tape.replays) == (1, 3)
 
 
 def test_a_backend_that_cannot_be_recorded_is_refused() -> None:
