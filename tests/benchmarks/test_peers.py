@@ -63,7 +63,7 @@ async def test_a_worker_answers_through_its_door_until_it_is_stopped(tmp_path: P
 
 
 async def test_a_peer_that_cannot_start_says_why(tmp_path: Path) -> None:
-    with pytest.raises(PeerFailedError, match=r"transformers ended: .*nowhere"):
+    with pytest.raises(PeerFailedError, match=r"(?s)transformers ended: .*nowhere"):
         await start_transformers(tmp_path / "nowhere", None, [], threads=1)
     order = {"model": "x.gguf", "draft": None, "mode": "plain", "options": {}, "slots": 1, "context": 64, "threads": 1}
     with pytest.raises(PeerFailedError, match=r"has no xllamacpp: pip install 'slipstream\[peers\]'"):
