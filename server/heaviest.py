@@ -49,7 +49,9 @@ def estimated_scratch(config: Any, dtype: torch.dtype, device_type: str, heavies
     hidden, inner = int(config.hidden_size), int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
     inner *= int(getattr(config, "num_experts_per_tok", None) or 1)
     attention = (2 * int(config.num_attention_heads) + 2 * heads) * head_dim
-    layer = heaviest.rows * (2 * hidden + max(3 * inner, attention)) * dtype.itemsize
+    # Packed for a CPU, gate and up are columns of one product, which int8_split makes of twice the rows.
+    wide = (6 if device_type == "cpu" else 3) * inner
+    layer = heaviest.rows * (2 * hidden + max(wide, attention)) * dtype.itemsize
     vocab = int(config.vocab_size)
     logits = heaviest.logit_rows * vocab * (dtype.itemsize + 2 * torch.float32.itemsize)
     choosing = 0
