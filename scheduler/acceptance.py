@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 LONGEST_MATCH = 4
-_MOST = 0.98  # no draft is certain
+CERTAIN = 0.98  # no draft is certain
 _FIRST, _LATER, _LOOSENED = 0.7, 0.8, 0.25  # before anything is known
 _FIRST_BY_MATCH = (0.25, 0.45, 0.6, 0.75)
 
@@ -48,7 +48,7 @@ class Tally:
 
     def mean(self, parent: float, weight: float) -> float:
         """The share of hits, if `weight` trials went as the parent says."""
-        return min((self.hits + parent * weight) / (self.trials + weight), _MOST)
+        return min((self.hits + parent * weight) / (self.trials + weight), CERTAIN)
 
 
 def _tallies() -> list[Tally]:

@@ -27,7 +27,7 @@ Places = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 _ROUNDS = 4  # of Dinkelbach's method, which has settled by then
 _LEAST_GAIN = 1e-9  # below, a better rate is rounding
-_CERTAIN = 0.95  # highest reach that a draft model is asked for
+_SUREST = 0.95  # highest reach that a draft model is asked for
 
 
 class Option(NamedTuple):
@@ -83,11 +83,17 @@ def base_seconds(costs: ForwardCosts, base: Base) -> float:
     return seconds
 
 
+def cheapest_row(costs: ForwardCosts, base: Base, most: int) -> float:
+    """Seconds of one of up to `most` more rows, where they come cheapest."""
+    seconds = costs.target.over(base.rows + np.arange(most + 1, dtype=np.float64))
+    return float(((seconds[1:] - seconds[0]) / np.arange(1, most + 1)).min())
+
+
 def choose_drafts(costs: ForwardCosts, base: Base, options: Sequence[Sequence[Option]]) -> Verdict:
     """The best drafter and number of drafts for each sequence, which may have no options at all."""
     seconds = base_seconds(costs, base)
     best = Verdict((Choice(),) * len(options), seconds, base.tokens / seconds)
-    flat = [(index, option) for index, mine in enumerate(options) for option in mine if option.cap > 0]
+    flat = _hopeful(costs, base, options, best.rate)
     if not flat:
         return best
     table = _Table(costs, base, seconds, flat)
@@ -97,6 +103,27 @@ def choose_drafts(costs: ForwardCosts, base: Base, options: Sequence[Sequence[Op
             break
         best = found
     return best
+
+
+def _hopeful(
+    costs: ForwardCosts, base: Base, options: Sequence[Sequence[Option]], rate: float
+) -> list[tuple[int, Option]]:
+    """The options, each with its sequence, whose first draft is worth more than the cheapest row and the smallest
+    share of a draft step could cost. Under high load that is none, and so the rule costs next to nothing."""
+    most = sum(max((option.cap for option in mine), default=0) for mine in options)
+    if not most:
+        return []
+    row = rate * cheapest_row(costs, base, most)
+    step = 0.0
+    if costs.draft is not None:
+        known = sum(base.draft_rows[:1])
+        step = rate * (costs.draft.at(known + len(options)) - costs.draft.at(known)) / len(options)
+    return [
+        (index, option)
+        for index, mine in enumerate(options)
+        for option in mine
+        if option.cap > 0 and option.first > row + (step / option.per_turn if option.per_turn else 0.0)
+    ]
 
 
 class _Table:
@@ -141,6 +168,8 @@ class _Table:
         if not len(picked):
             return known
         order = self._ranking(picked, known.rate, share)
+        if not len(order[0]):
+            return known
         tokens = self.base.tokens + np.cumsum(self.reach[order])
         rows = self.base.rows + np.arange(1, len(tokens) + 1)
         seconds = self.costs.target.over(rows.astype(np.float64)) - self.costs.target.at(self.base.rows)
@@ -154,12 +183,10 @@ class _Table:
 
     def _row_seconds(self, longest: int) -> Floats:
         """Of each draft's row: exact for one sequence, otherwise as cheap as a row can get; [longest]."""
-        most = longest if self.alone else len(self.options) * longest
-        rows = self.base.rows + np.arange(most + 1, dtype=np.float64)
-        seconds = self.costs.target.over(rows)
         if self.alone:
-            return np.diff(seconds)
-        return np.full(longest, ((seconds[1:] - seconds[0]) / np.arange(1, most + 1)).min())
+            return np.diff(self.costs.target.over(self.base.rows + np.arange(longest + 1, dtype=np.float64)))
+        most = len(self.options) * longest
+        return np.full(longest, cheapest_row(self.costs, self.base, most))
 
     def _shares(self) -> list[Floats]:
         """Seconds per draft of each option, if all that could share its step do, and if none does; [options] each."""
@@ -190,7 +217,11 @@ class _Table:
         keys = self.reach[picked] - rate * share[picked, None]
         keys[:, 0] -= rate * self.lag[picked]
         keys = np.where(self.there[picked], np.minimum.accumulate(keys, axis=1), -np.inf)
-        order = np.argsort(-keys, axis=None, kind="stable")[: int(self.there[picked].sum())]
+        if self.alone:  # behind the draft that pays for a turn others may be free
+            order = np.arange(int(self.there[picked].sum()))
+        else:
+            hopeful = np.flatnonzero(keys > 0)
+            order = hopeful[np.argsort(-keys.ravel()[hopeful], kind="stable")]
         rows, columns = np.divmod(order, keys.shape[1])
         return picked[rows], columns
 
@@ -221,6 +252,6 @@ class _Table:
         for row, count in enumerate(np.bincount(taken).tolist()):
             if count:
                 option = self.options[row]
-                least = min(rate * (per_row + float(share[row])), _CERTAIN) if option.per_turn else 0.0
+                least = min(rate * (per_row + float(share[row])), _SUREST) if option.per_turn else 0.0
                 choices[int(self.owner[row])] = Choice(option, count, least)
         return tuple(choices)

@@ -21,8 +21,8 @@ from core.drafters.prompt_lookup import peek
 from core.forward_costs import ForwardCosts, LiveCosts
 from core.round_plan import ItemResult
 from core.sequence import Sequence
-from scheduler.acceptance import GUESS, Acceptance
-from scheduler.draft_length import Base, Choice, Option, base_seconds, choose_drafts
+from scheduler.acceptance import CERTAIN, GUESS, Acceptance
+from scheduler.draft_length import Base, Choice, Option, base_seconds, cheapest_row, choose_drafts
 from scheduler.drafting import NOTHING, Wish, window_of
 from scheduler.job import Job
 from scheduler.loose_length import choose_block
@@ -30,6 +30,7 @@ from scheduler.loose_length import choose_block
 COMPANY = 1.5
 PROBING = 0.02
 LAG_ROUNDS = 8  # once the draft model has caught up it drafts for many rounds, of which each pays a part
+MOST_PROBES = 4  # that a round weighs
 SAVED_ROUNDS = 4  # of allowance at most
 PROBE_DRAFTS = {True: 1, False: 2}  # with the draft model, without
 MOST_FORCED = 16
@@ -121,7 +122,7 @@ class DraftPlanner:
             after = [*steps, *[0.0] * (turns - len(steps))]
             after[:turns] = [rows + 1 for rows in after[:turns]]
             more = base._replace(tokens=base.tokens + tokens - 1, rows=base.rows + drafts, draft_rows=tuple(after))
-            if wish is not None and job.drafting.held + 2 <= tokens and base_seconds(costs, more) > plain.most_seconds:
+            if wish is not None and job.drafting.held + 2 <= tokens and _too_long(costs, more):
                 job.drafting.hold = True
                 job.drafting.held += 1
                 base = base._replace(tokens=base.tokens - 1, rows=base.rows - 1, sequences=base.sequences - 1)
@@ -132,16 +133,27 @@ class DraftPlanner:
     def _plan_strict(self, jobs: list[Job], base: Base, costs: ForwardCosts) -> None:
         if not jobs:
             return
-        found = [self._options(job, self._strict_cap(job), costs) for job in jobs]
+        caps = [self._strict_cap(job) for job in jobs]
+        price = base.tokens / base_seconds(costs, base) * cheapest_row(costs, base, max(1, sum(caps)))
+        if price >= CERTAIN:  # a full house: the rows of drafts are worth more to those who wait for their next token
+            return
+        found = [self._options(job, cap, costs) for job, cap in zip(jobs, caps, strict=True)]
         verdict = choose_drafts(costs, base, [options for options, _ in found])
         bounded = base.most_seconds < float("inf")
         for job, choice, (_, match) in zip(jobs, verdict.choices, found, strict=True):
             if choice.option is not None:
                 job.drafting.wish = _strict_wish(job, choice, match, bounded)
         self._allowance = min(self._allowance + PROBING * verdict.seconds, SAVED_ROUNDS * verdict.seconds)
-        seconds = verdict.seconds
+        self._plan_probes(jobs, found, base, verdict.seconds, costs)
+
+    def _plan_probes(
+        self, jobs: list[Job], found: list[tuple[list[Option], int]], base: Base, seconds: float, costs: ForwardCosts
+    ) -> None:
+        """Those that are due, as long as the allowance lasts. seconds: of the round so far."""
+        tries = MOST_PROBES
         for job, (options, match) in zip(jobs, found, strict=True):
-            if job.drafting.wish is NOTHING and options and job.drafting.idle >= job.drafting.pause:
+            if job.drafting.wish is NOTHING and options and job.drafting.idle >= job.drafting.pause and tries:
+                tries -= 1
                 wish, cost = self._affordable(options, match, base, costs)
                 if job.drafting.paid:  # the draft model is still catching up for it
                     job.drafting.wish = wish
@@ -165,7 +177,7 @@ class DraftPlanner:
         """Drafts beyond max_tokens would be waste; the bonus row gives one token."""
         sequence = job.sequence
         room = min(self._max_context - len(sequence.tokens), sequence.request.max_tokens - sequence.output_len - 1)
-        return min(sequence.request.num_draft_tokens, room)
+        return max(0, min(sequence.request.num_draft_tokens, room))
 
     def _options(self, job: Job, cap: int, costs: ForwardCosts | None) -> tuple[list[Option], int]:
         """What could draft for the job, and how long a suffix lookup found. costs: None leaves the draft model's lag
@@ -192,6 +204,10 @@ class DraftPlanner:
                     lag = max(0.0, costs.draft.at(behind) - costs.draft.at(1)) / LAG_ROUNDS
                 options.append(Option(drafter, known.first(drafter, 0), known.later(drafter), most, per_turn, lag))
         return options, match
+
+
+def _too_long(costs: ForwardCosts, base: Base) -> bool:
+    return base.most_seconds < float("inf") and base_seconds(costs, base) > base.most_seconds
 
 
 def _forced(sequence: Sequence, cap: int) -> int:

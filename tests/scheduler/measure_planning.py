@@ -1,7 +1,8 @@
 """What the scheduler itself costs per round: python -m tests.scheduler.measure_planning [running]
 
 Prints the median and the 99th percentile of Batcher.plan() with that many running sequences of mixed
-verifiers: while decoding with room to spare, with rows short and beside a prompt being prefilled; then the
+verifiers: while decoding with room to spare, with rows short and beside a prompt being prefilled, with fixed draft
+lengths, then with adaptive ones where rows are cheap and where they are dear; then the
 mean of all that the engine and the streams' consumers do around a round (plan, hand-over to the worker
 thread, publish, read), with rounds that compute nothing. All is processor time, so that a busy machine does
 not blur it.
@@ -10,11 +11,13 @@ not blur it.
 import asyncio
 import sys
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from core.drafters.model import DraftReach
+from core.forward_costs import ForwardCosts, LiveCosts, RowCurve
 from core.round import ItemResult, RoundPlan, RoundResult
 from scheduler.engine import AsyncEngine
 from scheduler.job import Job
@@ -24,18 +27,29 @@ from tests.scheduler.serving import collect
 KINDS = [("off", 0), ("strict", 8), ("fly", 10), ("strict", 12)]
 
 
+CHEAP = ForwardCosts(RowCurve({1: 1.0, 64: 1.1, 1024: 3.0}), RowCurve({1: 0.05, 8: 0.05, 64: 0.08}))
+DEAR = ForwardCosts(RowCurve({1: 1.0, 4: 1.1, 8: 1.6, 32: 5.0}), RowCurve({1: 0.3, 8: 0.4}))
+
+
 def report(what: str, seconds: list[float]) -> None:
     ordered = sorted(seconds)
     median, high = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
     print(f"{what:48} median {median * 1e6:7.0f} us   p99 {high * 1e6:7.0f} us   ({len(ordered)} rounds)")
 
 
-def busy_floor(running: int, round_tokens: int) -> Floor:
+def busy_floor(running: int, round_tokens: int, costs: ForwardCosts | None = None) -> Floor:
     bounds = limits(max_running=running + 1, prefill_chunk=512, round_tokens=round_tokens, max_context=4096)
-    floor = Floor(num_blocks=running * 300, block_size=16, limits=bounds)
+    live = LiveCosts()
+    if costs is not None:
+        live.begin(costs)
+    floor = Floor(
+        num_blocks=running * 300, block_size=16, limits=bounds, costs=live, reach=DraftReach(1000), acceptance=0.7
+    )
     for n in range(running):
         verifier, drafts = KINDS[n % len(KINDS)]
-        floor.add(request(str(n), verifier, drafts, prompt=200, max_tokens=3000))
+        drafter = "multilevel" if costs else "prompt_lookup"
+        asked = request(str(n), verifier, drafts, 200, 3000, drafter=drafter, adaptive=costs is not None)
+        floor.add(replace(asked, other_drafters=("prompt_lookup",)) if costs and drafts else asked)
     while any(not job.sequence.output_len for job in floor.jobs.values()):
         advance(floor)
     return floor
@@ -46,14 +60,18 @@ def advance(floor: Floor) -> float:
     batch = floor.batcher.plan()
     spent = time.thread_time() - began
     assert batch is not None
-    for job, item in zip(batch.jobs, batch.plan.items, strict=True):
-        floor.commit(job, item)
-    return spent
+    results = tuple(floor.commit(job, item) for job, item in zip(batch.jobs, batch.plan.items, strict=True))
+    began = time.thread_time()
+    floor.batcher.learn(batch, RoundResult(results, 0.0, 0.0, 0.0, 0.0, len(results)))
+    return spent + time.thread_time() - began
 
 
 def measure_plans(running: int) -> None:
     floor = busy_floor(running, 2048)
     report(f"plan, {running} decoding", [advance(floor) for _ in range(300)])
+    for name, costs in (("cheap", CHEAP), ("dear", DEAR)):
+        floor = busy_floor(running, 2048, costs)
+        report(f"plan, {running} decoding, adaptive, {name} rows", [advance(floor) for _ in range(300)])
     floor = busy_floor(running, 512 + 11)
     floor.limits = floor.batcher.limits = limits(max_running=running + 1, round_tokens=6 * running)
     report(f"plan, {running} decoding, rows for half the drafts", [advance(floor) for _ in range(300)])
@@ -88,6 +106,8 @@ async def measure_engine(running: int) -> None:
         target=SimpleNamespace(vocab_size=1000),
         available_drafters=lambda: ("prompt_lookup",),
         draft_reach=DraftReach(),
+        forward_costs=LiveCosts(),
+        max_ngram=4,
     )
     marks: list[float] = []
     sizes: list[int] = []
