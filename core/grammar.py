@@ -103,6 +103,16 @@ class Grammar:
         """Whether the answer is complete behind the drafts, all of them explored, and nothing may follow."""
         return 0 < len(drafts) == self._shared(drafts) and self._stops[len(drafts) - 1]
 
+    def forced(self, drafts: Sequence[int]) -> int | None:
+        """The only token that may follow the drafts, all of them legal; None where there is a choice or the end."""
+        explore([(self, drafts)])
+        if self._shared(drafts) < len(drafts) or np.count_nonzero(place := self._masks[len(drafts)]) != 1:
+            return None
+        word = int(place.nonzero()[0][0])
+        bits = int(place[word]) & 0xFFFFFFFF
+        token = 32 * word + bits.bit_length() - 1
+        return None if bits & (bits - 1) or token == self._accept_id else token
+
     def masks(self, drafts: Sequence[int], count: int, barred: int = 0, barred_ids: Iterable[int] = ()) -> Bits:
         """What may stand at the last `count` of the len(drafts) + 1 places before, between and behind the drafts.
 

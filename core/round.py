@@ -87,21 +87,22 @@ def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> tuple[list[D
     draft model's forwards."""
     if runtime.draft is not None:
         feed_known(runtime.draft, runtime.pool, [(entry.sequence, entry.upto) for entry in plan.catch_up])
-    jobs = [DraftJob(item.sequence, item.num_drafts if item.yields else 0, item.min_reach) for item in plan.items]
+    jobs = [DraftJob(item.sequence, item.num_drafts if item.yields else 0) for item in plan.items]
     with_model: list[DraftJob] = []
     by_lookup: list[DraftJob] = []
     for item, job in zip(plan.items, jobs, strict=True):
         sequence, drafter = item.sequence, item.proposer
         if drafter in LOOKUP_DRAFTERS or sequence.request.drafter in LOOKUP_DRAFTERS:
             index_text(sequence, sequence.target_tokens + item.num_tokens, runtime.max_ngram)
-        if job.limit == 0:
-            continue
-        if drafter == "prompt_lookup":
-            by_lookup.append(job)
-        elif drafter in MODEL_DRAFTERS and drafts_with_model(sequence, runtime.draft_reach):
+        if drafter in MODEL_DRAFTERS and drafts_with_model(sequence, runtime.draft_reach):
             job.limit = model_draft_limit(sequence, job.limit, runtime.draft_reach)
+            job.min_reach = item.min_reach
             job.guess_tokens = runtime.guess_tokens if drafter == "multilevel" else 0
             with_model.append(job)
+        elif drafter == "prompt_lookup":
+            by_lookup.append(job)
+        else:
+            job.force()
     steps: list[DraftStep] = []
     if runtime.draft is not None:
         vocab = runtime.target.vocab_size
@@ -168,8 +169,13 @@ def _logprobs(rows: list[RowLogprobs] | None, j: int, accepted: int) -> TokenLog
 
 
 def _account(result: RoundResult, plan: RoundPlan, runtime: Runtime, decoding: list[Sequence]) -> None:
-    """Charge the round's time to the sequences that decoded in it, and learn what a plain step costs."""
+    """Charge the round's time to the sequences that decoded in it, and learn what steps cost."""
     size = len(decoding)
+    if size == len(plan.items):
+        rows = sum(item.num_tokens for item in plan.items) + sum(item.drafted for item in result.items)
+        positions = sum(len(sequence.tokens) for sequence in decoding)
+        seconds = result.forward_seconds + result.host_seconds
+        runtime.forward_costs.observe(rows, size, positions, seconds, result.draft_steps)
     if size == len(plan.items) and not any(item.drafted for item in result.items):
         runtime.cost.record(size, result.forward_seconds + result.host_seconds)
     runtime.cost.cap(size, result.forward_seconds + result.host_seconds)

@@ -15,6 +15,9 @@ MODEL_DRAFTERS = ("model", "multilevel")
 LOOKUP_DRAFTERS = ("prompt_lookup", "multilevel")
 """Those that look into the text so far."""
 
+GRAMMAR = "grammar"
+"""In place of a drafter: nothing is drafted but what a grammar forces."""
+
 
 class DraftStep(NamedTuple):
     """One forward of the draft model: rows fed to it, for so many sequences, and its seconds, from the lookup
@@ -29,9 +32,9 @@ class DraftStep(NamedTuple):
 class DraftJob:
     """One sequence's order for a round, filled in by its drafter.
 
-    limit: at most so many drafts. min_reach: the first draft that the draft model gives less than this chance of
-    being reached and accepted is its last; 0: it is never asked. guess_tokens: the longest guess that lookup makes
-    for the draft model, 0 for none.
+    limit: at most so many drafts. min_reach, 0 to 1: the first draft that the draft model gives less than this
+    chance of being reached and accepted is its last; 0: it is never asked. guess_tokens: the longest guess that
+    lookup makes for the draft model, 0 for none.
     drafts: the proposal, d[0..K-1]. reaches: the chance of each; empty where min_reach is 0. turns: draft forwards it
     took part in. fed: how many leading tokens of `sequence.tokens + drafts` have valid draft KV afterwards; the
     drafts among them are unverified, so only the round, which knows how many were accepted, may turn this into a
@@ -71,6 +74,17 @@ class DraftJob:
                 return False
         if len(legal) < len(tokens) or (grammar is not None and grammar.ends_with(self.drafts)):
             return False
+        return len(self.drafts) < self.limit
+
+    def force(self) -> bool:
+        """Take the tokens that the sequence's grammar leaves no choice of: drafts that cannot fail and cost no
+        forward. True while more are wanted."""
+        grammar = self.sequence.grammar
+        if grammar is None:
+            return len(self.drafts) < self.limit
+        while len(self.drafts) < self.limit and (token := grammar.forced(self.drafts)) is not None:
+            if not self.extend([token], [1.0] if self.min_reach > 0 else None):
+                return False
         return len(self.drafts) < self.limit
 
 

@@ -20,8 +20,8 @@ import torch
 
 from core.confidence import chosen_probabilities
 from core.device_clock import DeviceInterval
-from core.drafters.base import MODEL_DRAFTERS, DraftJob, DraftStep, legal_part
-from core.drafters.prompt_lookup import lookup
+from core.drafters.base import MODEL_DRAFTERS, DraftJob, DraftStep
+from core.drafters.prompt_lookup import guess
 from core.layout import RaggedLayout, Segment
 from core.models.kv_cache import BlockPool
 from core.models.runner import ModelRunner
@@ -77,17 +77,16 @@ def draft_with_model(
     for job in jobs:
         pool.refresh_draft_watermark(job.sequence)
         job.fed = job.sequence.draft_tokens
-    active, steps = [job for job in jobs if job.limit > 0], []
+    active, steps = [job for job in jobs if _wants(job, runner.vocab_size)], []
     while active:
         step = DeviceInterval(runner.device)
         guesses = [_guess(job, max_ngram) for job in active]
         layout = _lay_out(active, guesses, pool.block_size)
         choices = _choices(runner, layout, active, guesses, noise, target_vocab)
+        taken = [_take(job, guessed, *chosen) for job, guessed, chosen in zip(active, guesses, choices, strict=True)]
         step.end()
         steps.append(DraftStep(layout.num_rows, len(active), step.seconds()))
-        active = [
-            job for job, guess, chosen in zip(active, guesses, choices, strict=True) if _take(job, guess, *chosen)
-        ]
+        active = [job for job, more in zip(active, taken, strict=True) if more and _wants(job, runner.vocab_size)]
     return steps
 
 
@@ -105,21 +104,24 @@ def feed_known(runner: ModelRunner, pool: BlockPool, targets: list[tuple[Sequenc
         pool.commit_tokens(sequence, sequence.target_tokens, upto)
 
 
+def _wants(job: DraftJob, vocab: int) -> bool:
+    """Take what the grammar forces; whether the draft model is to go on behind it, where it can be fed all of it."""
+    drafted = len(job.drafts)
+    return job.force() and all(token < vocab for token in job.drafts[drafted:])
+
+
 def _guess(job: DraftJob, max_ngram: int) -> list[int]:
     # The turn adds one choice of the draft's own behind the guess, so leave room for it.
     room = min(job.guess_tokens, job.limit - len(job.drafts) - 1)
-    guess = lookup(job.sequence, job.drafts, room, max_ngram) if room > 0 else []
-    grammar = job.sequence.grammar
-    # A forward of the draft model is not worth spending on what the grammar forbids.
-    return guess if grammar is None or not guess else legal_part(grammar, job.drafts, guess)
+    return guess(job, room, max_ngram) if room > 0 else []
 
 
 def _lay_out(jobs: list[DraftJob], guesses: list[list[int]], block_size: int) -> RaggedLayout:
     """What the draft's KV lacks, and the guess behind it, of which all rows but the first need logits."""
     return RaggedLayout.build(
         [
-            _segment(job.sequence, _unfed(job) + guess, job.fed, 1 + len(guess))
-            for job, guess in zip(jobs, guesses, strict=True)
+            _segment(job.sequence, _unfed(job) + guessed, job.fed, 1 + len(guessed))
+            for job, guessed in zip(jobs, guesses, strict=True)
         ],
         block_size,
     )
@@ -138,8 +140,8 @@ def _choices(
     logits = runner.forward(layout)
     logits[:, target_vocab:] = -torch.inf
     groups = [
-        RowGroup(sequence=job.sequence, start=start, drafts=job.drafts + guess, count=1 + len(guess))
-        for job, guess, start in zip(jobs, guesses, layout.logit_starts[:-1], strict=True)
+        RowGroup(sequence=job.sequence, start=start, drafts=job.drafts + guessed, count=1 + len(guessed))
+        for job, guessed, start in zip(jobs, guesses, layout.logit_starts[:-1], strict=True)
     ]
     tokens = choose(logits, groups, noise).tokens
     asking = [group for group, job in zip(groups, jobs, strict=True) if job.min_reach > 0]
@@ -154,10 +156,10 @@ def _choices(
     ]
 
 
-def _take(job: DraftJob, guess: list[int], chosen: list[int], chances: list[float] | None) -> bool:
+def _take(job: DraftJob, guessed: list[int], chosen: list[int], chances: list[float] | None) -> bool:
     """Keep the guesses the draft agrees with and its next choice; True while the job wants more."""
     agreed = 0
-    while agreed < len(guess) and guess[agreed] == chosen[agreed]:
+    while agreed < len(guessed) and guessed[agreed] == chosen[agreed]:
         agreed += 1
     job.fed = len(job.sequence.tokens) + len(job.drafts) + agreed
     job.turns += 1

@@ -4,7 +4,7 @@ Costs no forward and pays wherever an answer restates its prompt or itself: code
 extraction. The index lives on the sequence and grows with its verified tokens only.
 """
 
-from core.drafters.base import DraftJob
+from core.drafters.base import DraftJob, legal_part
 from core.ngram_index import LookupMatch, NgramIndex
 from core.sequence import Sequence
 
@@ -34,7 +34,20 @@ def peek(sequence: Sequence, limit: int, max_ngram: int) -> LookupMatch:
     return index_text(sequence, len(sequence.tokens), max_ngram).find([], limit)
 
 
+def guess(job: DraftJob, limit: int, max_ngram: int) -> list[int]:
+    """What lookup finds behind the job's drafts, up to the first token that the grammar forbids."""
+    found = lookup(job.sequence, job.drafts, limit, max_ngram)
+    grammar = job.sequence.grammar
+    return found if grammar is None or not found else legal_part(grammar, job.drafts, found)
+
+
 def draft_by_lookup(jobs: list[DraftJob], max_ngram: int) -> None:
-    """Draft what lookup finds. max_ngram: longest suffix looked for, in tokens; shorter ones are tried after it."""
+    """Draft what lookup finds, and what a grammar forces before, between and behind.
+
+    max_ngram: longest suffix looked for, in tokens; shorter ones are tried after it.
+    """
     for job in jobs:
-        job.extend(lookup(job.sequence, job.drafts, job.limit, max_ngram))
+        more = True
+        while more and job.force():
+            found = guess(job, job.limit - len(job.drafts), max_ngram)
+            more = bool(found) and job.extend(found) and job.sequence.grammar is not None

@@ -10,7 +10,8 @@ from transformers import PreTrainedModel
 from core.layout import RaggedLayout
 from core.masking import mask_logits
 from core.penalties import RowGroup
-from core.provenance import FinishReason
+from core.provenance import FinishReason, Provenance
+from core.round import RoundItem, RoundPlan, run_round
 from core.runtime import Runtime
 from core.sequence import GenerationRequest, Sequence
 from core.verifiers.params import (
@@ -22,7 +23,7 @@ from core.verifiers.params import (
     VerifierParams,
 )
 from tests.core.test_grammar import LARKS, PERSON
-from tests.grammars import complete, grammar, ids_of, legal_after, text_of
+from tests.grammars import complete, grammar, ids_of, json_lark, legal_after, regex_lark, text_of
 from tests.naive import plain_logits
 from tests.tiny import (
     EOS,
@@ -305,3 +306,77 @@ def test_masks_fall_on_their_own_rows_whatever_the_logits_width(width: int) -> N
             kept = {token for token in range(width) if row[token] != -torch.inf}
             assert kept == {token for token in legal if token < width}
             assert all(row[token] == before[group.start + index, token] for token in kept)
+
+
+KEYS: dict[str, object] = {
+    "type": "object",
+    "properties": {"customer": {"type": "integer"}, "address": {"type": "integer"}},
+    "required": ["customer", "address"],
+    "additionalProperties": False,
+}
+FORCED = {"keys": json_lark(KEYS), "literal": regex_lark("the answer is [0-9]{2}, as everybody knows")}
+
+
+@pytest.mark.parametrize("sampling", ["greedy", "wild"])
+@pytest.mark.parametrize("name", list(FORCED))
+@pytest.mark.parametrize("drafter", ["model", "prompt_lookup", "multilevel"])
+def test_what_a_grammar_forces_is_drafted_and_never_fails(drafter: str, name: str, sampling: str) -> None:
+    """The draft is random, so nothing else that it proposes is right but by chance."""
+    plain = answer(make_runtime(target_model()), FORCED[name], ask("one-way", sampling))
+    runtime = make_runtime(target_model(), draft_model("random"))
+    driver = Driver(runtime)
+    request = ask("one-way", sampling, drafter=drafter, num_draft_tokens=30)
+    [sequence] = driver.finish([Sequence(request, grammar=grammar(FORCED[name]))])
+    assert sequence.output == plain.output
+    told = driver.delivered[id(sequence)]
+    legal = [legal_after(FORCED[name], sequence.output[:at]) or set() for at in range(len(told))]
+    forced = [token.provenance for token, choice in zip(told, legal, strict=True) if len(choice - {EOS}) == 1]
+    assert len(forced) > 10
+    assert set(forced) <= {Provenance.NATIVE, Provenance.TARGET}  # the first token, too, may be forced
+    assert forced.count(Provenance.TARGET) <= 1
+    assert sequence.counters.rounds <= len(told) - forced.count(Provenance.NATIVE)
+
+
+def test_where_nothing_else_drafts_a_grammars_tokens_cost_no_draft_forward() -> None:
+    plain = answer(make_runtime(target_model()), FORCED["literal"], ask("one-way"))
+    runtime = make_runtime(target_model(), draft_model("random"))
+    sequence = Sequence(
+        ask("one-way", drafter="multilevel", num_draft_tokens=8), grammar=grammar(FORCED["literal"], {EOS})
+    )
+    Driver(runtime, prefill_chunk=64).step([sequence])
+    results = []
+    while not sequence.finished:
+        assert runtime.pool.grow(sequence, len(sequence.tokens) + 8)
+        results += run_round(RoundPlan((RoundItem(sequence, 1, 8, "grammar"),)), runtime).items
+        runtime.pool.check_integrity([sequence])
+    assert sequence.output == plain.output
+    assert runtime.draft is not None
+    assert runtime.draft.forwards == 0
+    assert sum(result.drafted for result in results) == sum(result.accepted for result in results) > 10
+
+
+@pytest.mark.parametrize("min_reach", [0.2, 1.0])
+def test_forced_tokens_do_not_count_against_the_reach(min_reach: float) -> None:
+    runtime = make_runtime(target_model(), draft_model("noisy"))
+    sequence = Sequence(ask("one-way", drafter="model", num_draft_tokens=30), grammar=grammar(FORCED["literal"]))
+    Driver(runtime, prefill_chunk=64).step([sequence])
+    assert runtime.pool.grow(sequence, len(sequence.tokens) + 30)
+    known = len(sequence.output)
+    [result] = run_round(RoundPlan((RoundItem(sequence, 1, 30, min_reach=min_reach),)), runtime).items
+    legal = [legal_after(FORCED["literal"], sequence.output[:at]) or set() for at in range(len(sequence.output))]
+    forced = next(at for at in range(known, len(legal)) if len(legal[at]) > 1) - known
+    assert forced > 5
+    assert result.reaches[:forced] == (1.0,) * forced
+    assert len(result.reaches) == result.drafted > forced
+    assert result.reaches[forced] < 1.0
+
+
+def test_a_draft_model_is_not_fed_forced_tokens_that_it_has_no_row_for() -> None:
+    literal = regex_lark("abc[0-9]{3}ij9hi8")  # ids beyond the narrow draft's vocabulary
+    narrow = draft_model("narrow").config.vocab_size
+    plain = answer(make_runtime(target_model()), literal, ask("one-way"))
+    assert max(plain.output) >= narrow
+    for drafter in ("model", "multilevel"):
+        runtime = make_runtime(target_model(), draft_model("narrow"))
+        request = ask("one-way", drafter=drafter, num_draft_tokens=9)
+        assert answer(runtime, literal, request).output == plain.output
