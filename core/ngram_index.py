@@ -14,6 +14,9 @@ every match has something to propose.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 class LookupMatch(NamedTuple):
     """tokens: what followed. length: of the suffix that was found, in tokens; 0 where none was."""
@@ -23,7 +26,11 @@ class LookupMatch(NamedTuple):
 
 
 class NgramIndex:
-    """Append is O(max_ngram), lookup too; memory is at most max_ngram entries per token."""
+    """Append is O(max_ngram), lookup too; memory is at most max_ngram entries per token.
+
+    A text that arrives all at once is taken in at once and entered from its end backwards, piece by piece
+    (`catch_up`); what is not entered yet is searched through instead, so that the same is found at every moment.
+    """
 
     def __init__(self, max_ngram: int = 4) -> None:
         """max_ngram: longest n-gram looked up, in tokens; ValueError below 1."""
@@ -34,10 +41,17 @@ class NgramIndex:
         # Tuples rather than packed integers: their hash has no linear structure, which a prompt could
         # be written to exploit. One table suffices, since n-grams of different lengths differ.
         self._latest: dict[tuple[int, ...], int] = {}
+        self._behind = 0  # followers before this position are not entered yet
+        self._text: NDArray[np.int64] | None = None  # what was behind when it was first searched
 
     def __len__(self) -> int:
         """Tokens taken in so far."""
         return len(self._tokens)
+
+    @property
+    def behind(self) -> int:
+        """Tokens taken in but not entered."""
+        return self._behind
 
     def append(self, token: int) -> None:
         """Take the next verified token. It is the follower that the n-grams ending before it waited for."""
@@ -50,6 +64,23 @@ class NgramIndex:
     def extend(self, tokens: Iterable[int]) -> None:
         for token in tokens:
             self.append(token)
+
+    def begin_with(self, tokens: Sequence[int]) -> None:
+        """Take in a whole text in no time; `catch_up` enters it. ValueError unless it is the first."""
+        if self._tokens:
+            raise ValueError("the index has a text already")
+        self._tokens.extend(tokens)
+        self._behind = len(self._tokens)
+
+    def catch_up(self, count: int) -> None:
+        """Enter the last `count` of the tokens that are behind; 1,000 take about a millisecond."""
+        for end in range(self._behind - 1, max(0, self._behind - count) - 1, -1):
+            recent = tuple(self._tokens[max(0, end - self.max_ngram) : end])
+            for start in range(len(recent)):
+                self._latest.setdefault(recent[start:], end)
+        self._behind = max(0, self._behind - count)
+        if not self._behind:
+            self._text = None
 
     def propose(self, suffix_extra: Sequence[int], max_tokens: int) -> list[int]:
         """The tokens of `find`."""
@@ -67,6 +98,21 @@ class NgramIndex:
         suffix = (*self._tokens[-self.max_ngram :], *extra)[-self.max_ngram :]
         for start in range(len(suffix)):
             follower = self._latest.get(suffix[start:])
+            if follower is None and self._behind:
+                follower = self._search(suffix[start:])
             if follower is not None:
                 return LookupMatch(self._tokens[follower : follower + max_tokens], len(suffix) - start)
         return LookupMatch([], 0)
+
+    def _search(self, ngram: tuple[int, ...]) -> int | None:
+        """The position behind the latest occurrence of the n-gram whose follower is among those not entered."""
+        if self._text is None:
+            self._text = np.array(self._tokens[: self._behind], dtype=np.int64)
+        last = self._behind - len(ngram)  # the latest start whose follower is behind
+        if last < 1:
+            return None
+        text = self._text
+        starts = np.flatnonzero(text[:last] == ngram[0])
+        for offset, token in enumerate(ngram[1:], 1):
+            starts = starts[text[starts + offset] == token]
+        return int(starts[-1]) + len(ngram) if len(starts) else None

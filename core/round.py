@@ -19,7 +19,7 @@ from time import perf_counter
 from core.device_clock import DeviceInterval
 from core.drafters.base import LOOKUP_DRAFTERS, MODEL_DRAFTERS, DraftJob, DraftStep
 from core.drafters.model import draft_with_model, drafts_with_model, feed_known, model_draft_limit
-from core.drafters.prompt_lookup import draft_by_lookup, index_text
+from core.drafters.prompt_lookup import draft_by_lookup, index_piece
 from core.evidence import Evidence, RowLogprobs, VerifyBlock, gather_evidence
 from core.layout import RaggedLayout, Segment
 from core.noise import NoiseCache
@@ -93,7 +93,7 @@ def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> tuple[list[D
     for item, job in zip(plan.items, jobs, strict=True):
         sequence, drafter = item.sequence, item.proposer
         if drafter in LOOKUP_DRAFTERS or sequence.request.drafter in LOOKUP_DRAFTERS:
-            index_text(sequence, sequence.target_tokens + item.num_tokens, runtime.max_ngram)
+            index_piece(sequence, sequence.target_tokens + item.num_tokens, runtime.max_ngram)
         if drafter in MODEL_DRAFTERS and drafts_with_model(sequence, runtime.draft_reach):
             job.limit = model_draft_limit(sequence, job.limit, runtime.draft_reach)
             job.min_reach = item.min_reach

@@ -8,17 +8,30 @@ from core.drafters.base import DraftJob, legal_part
 from core.ngram_index import LookupMatch, NgramIndex
 from core.sequence import Sequence
 
+_PIECE = 2048
+
 
 def index_text(sequence: Sequence, upto: int, max_ngram: int) -> NgramIndex:
     """The sequence's index, grown over its first `upto` tokens at least.
 
-    32,000 tokens at once take 40 ms, so a long prompt is indexed chunk by chunk as it is prefilled.
+    32,000 tokens at once would take 40 ms, so a long prompt is indexed chunk by chunk as it is prefilled, and what
+    comes at once, from the prefix cache, a piece a round (`index_piece`).
     """
     index = sequence.ngrams
     if index is None:
         index = sequence.ngrams = NgramIndex(max_ngram)
-    index.extend(sequence.tokens[len(index) : upto])
+    if not len(index) and upto > _PIECE:
+        index.begin_with(sequence.tokens[:upto])
+    elif len(index) < upto:
+        index.extend(sequence.tokens[len(index) : upto])
     return index
+
+
+def index_piece(sequence: Sequence, upto: int, max_ngram: int) -> None:
+    """A round's part in it, which takes some 2.5 ms at most."""
+    index = index_text(sequence, upto, max_ngram)
+    if index.behind:
+        index.catch_up(_PIECE)
 
 
 def lookup(sequence: Sequence, drafts: list[int], limit: int, max_ngram: int) -> list[int]:

@@ -96,3 +96,31 @@ def test_equals_brute_force_after_every_append(tokens: list[int], extra: list[in
         index.append(token)
         assert index.propose(extra, 5) == slow_propose(tokens[: end + 1], extra, 5, 4)
     assert len(index) == len(tokens)
+
+
+@given(
+    st.lists(st.integers(0, 4), max_size=40),
+    st.lists(st.one_of(st.integers(0, 4), st.just("catch up")), max_size=30),
+    st.lists(st.integers(0, 4), max_size=3),
+    st.integers(1, 5),
+    st.integers(1, 9),
+)
+def test_a_text_taken_in_at_once_is_found_whole_while_it_is_entered_piece_by_piece(
+    first: list[int], then: list[int | str], extra: list[int], max_ngram: int, piece: int
+) -> None:
+    index, tokens = NgramIndex(max_ngram), list(first)
+    index.begin_with(first)
+    assert index.behind == len(first)
+    for event in then:
+        if isinstance(event, int):
+            index.append(event)
+            tokens.append(event)
+        else:
+            index.catch_up(piece)
+        assert index.propose(extra, 4) == slow_propose(tokens, extra, 4, max_ngram)
+    assert index.behind == max(0, len(first) - piece * then.count("catch up"))
+
+
+def test_only_an_empty_index_takes_in_a_text_at_once() -> None:
+    with pytest.raises(ValueError, match="already"):
+        index_of([1]).begin_with([2])
