@@ -57,11 +57,13 @@ def _tallies() -> list[Tally]:
 
 @dataclass(slots=True)
 class Acceptance:
-    """weight: trials that the parent's word counts for. fade: what is left of a trial one block later."""
+    """weight: trials that the parent's word counts for. fade: what is left of a trial one block later. age: what is
+    left of all of them after rounds without drafts."""
 
     parent: "Acceptance | None" = None
-    weight: float = 2.0
-    fade: float = 0.9
+    weight: float = 4.0
+    fade: float = 0.95
+    age: float = 1.0
     model_first: Tally = field(default_factory=Tally)
     model_later: Tally = field(default_factory=Tally)
     lookup_first: list[Tally] = field(default_factory=_tallies)
@@ -75,15 +77,15 @@ class Acceptance:
         if drafter == "prompt_lookup":
             step = min(match, LONGEST_MATCH) - 1
             parent = _FIRST_BY_MATCH[step] if self.parent is None else self.parent.first(drafter, match)
-            return self.lookup_first[step].mean(parent, self.weight)
+            return self.lookup_first[step].mean(parent, self.weight / self.age)
         parent = _FIRST if self.parent is None else self.parent.first(drafter, match)
-        return self.model_first.mean(parent, self.weight)
+        return self.model_first.mean(parent, self.weight / self.age)
 
     def later(self, drafter: str) -> float:
         """Of a draft behind an accepted one."""
         parent = _LATER if self.parent is None else self.parent.later(drafter)
         tally = self.lookup_later if drafter == "prompt_lookup" else self.model_later
-        return tally.mean(parent, self.weight)
+        return tally.mean(parent, self.weight / self.age)
 
     def loosening(self) -> float:
         """Of a mismatch with its window inside the block: that it is loosened."""
@@ -103,6 +105,10 @@ class Acceptance:
         """Learn from a block; one without drafts, or of tokens that a grammar forced, teaches nothing."""
         if outcome.drafted == 0 or outcome.drafter == "none":
             return
+        if self.age < 1.0:
+            for tally in (self.model_first, self.model_later, *self.lookup_first, self.lookup_later):
+                tally.add(0.0, 0.0, self.age)
+            self.age = 1.0
         lookup = outcome.drafter == "prompt_lookup"
         first = self.lookup_first[min(max(outcome.match, 1), LONGEST_MATCH) - 1] if lookup else self.model_first
         first.add(float(outcome.accepted > 0 and 0 not in outcome.loosened), 1.0, self.fade)
@@ -120,11 +126,12 @@ class Acceptance:
         if outcome.drafter == "multilevel" and outcome.turns:
             self.turns.add(outcome.drafted, outcome.turns, self.fade)
 
-    def doubt(self, trials: float) -> None:
-        """Let what was learnt count for so many trials at most: it is old."""
-        for tally in (self.model_first, self.model_later, *self.lookup_first, self.lookup_later):
-            if tally.trials > trials:
-                tally.hits, tally.trials = tally.hits * trials / tally.trials, trials
+
+def hopeful() -> Acceptance:
+    """A mean that begins with a few good outcomes: what is tried is soon known to be bad, what is not never to be
+    good."""
+    first, later, lookup = Tally(3.8, 4.0), Tally(3.8, 4.0), [Tally(1.6, 2.0) for _ in range(LONGEST_MATCH)]
+    return Acceptance(None, 2.0, 0.995, 1.0, first, later, lookup, Tally(1.9, 2.0))
 
 
 GUESS = Acceptance()

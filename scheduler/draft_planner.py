@@ -21,7 +21,7 @@ from core.drafters.prompt_lookup import peek
 from core.forward_costs import ForwardCosts, LiveCosts
 from core.round_plan import ItemResult
 from core.sequence import Sequence
-from scheduler.acceptance import CERTAIN, GUESS, Acceptance
+from scheduler.acceptance import CERTAIN, GUESS, hopeful
 from scheduler.draft_length import Base, Choice, Option, base_seconds, cheapest_row, choose_drafts
 from scheduler.drafting import NOTHING, Wish, window_of
 from scheduler.job import Job
@@ -43,8 +43,9 @@ class DraftPlanner:
         """reach: of the draft model. max_context: positions of one sequence."""
         self._costs, self._reach = costs, reach
         self._max_ngram, self._max_context = max_ngram, max_context
-        self.mean = Acceptance(weight=8.0, fade=0.995)
+        self.mean = hopeful()
         self._allowance = 0.0  # seconds
+        self._per_token = 0.0  # seconds, in the round that was planned last
 
     def adopt(self, job: Job) -> None:
         """A newcomer: what it is to believe before it knows better."""
@@ -86,6 +87,8 @@ class DraftPlanner:
         outcome = job.drafting.learn(wish, result, window_of(job.sequence.request))
         if not job.loose:
             self.mean.note(outcome)
+            if wish.probe:  # what it delivered has paid for itself
+                self._allowance += outcome.accepted * self._per_token
 
     def _plan_loose(self, job: Job, costs: ForwardCosts) -> None:
         """Nothing but the job's own request and history and the costs at the start may have a say here."""
@@ -144,6 +147,7 @@ class DraftPlanner:
             if choice.option is not None:
                 job.drafting.wish = _strict_wish(job, choice, match, bounded)
         self._allowance = min(self._allowance + PROBING * verdict.seconds, SAVED_ROUNDS * verdict.seconds)
+        self._per_token = 1 / verdict.rate
         self._plan_probes(jobs, found, base, verdict.seconds, costs)
 
     def _plan_probes(

@@ -7,6 +7,7 @@ from core.sequence import GenerationRequest
 from core.verifiers.params import FlyParams, HybridParams
 from scheduler.acceptance import Acceptance, Outcome
 
+FORGET = 0.98  # of what is known, what is left after a round without drafts
 FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # rounds without drafts before the next probe
 
 
@@ -48,11 +49,14 @@ class Drafting:
         outcome = _outcome(wish, result, window)
         if outcome.drafted == 0:
             self.idle += 1
+            self.acceptance.age *= FORGET
             return outcome
         self.idle, self.paid = 0, False
         if wish.probe:
-            self.acceptance.doubt(2.0)
-            self.pause = min(2 * self.pause, LONGEST_PAUSE)
+            if outcome.accepted:  # the next one is due at once
+                self.idle = self.pause = FIRST_PAUSE
+            else:
+                self.pause = min(2 * self.pause, LONGEST_PAUSE)
         elif outcome.accepted:
             self.pause = FIRST_PAUSE
         self.acceptance.note(outcome)
