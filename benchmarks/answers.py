@@ -64,6 +64,13 @@ class Answer:
     speculated: Speculated = Speculated()
 
     @property
+    def ids(self) -> tuple[int, ...]:
+        """Its token ids. TypeError if only its text is known."""
+        if isinstance(self.content, str):
+            raise TypeError("this answer's token ids are not known")
+        return self.content
+
+    @property
     def first_token_seconds(self) -> float:
         """From the request to the first token: waiting and prefill."""
         return self.arrivals[0] - self.asked

@@ -32,7 +32,7 @@ async def calibrate(stack: Stack, messages: Sequence[str], max_tokens: int) -> d
     if runtime.draft is None:
         raise RuntimeError("calibration needs a draft model")
     prompts = [stack.encode_chat(message) for message in messages]
-    answers = [tuple((await stack.answer(prompt, _STRICT, max_tokens)).content) for prompt in prompts]
+    answers = [(await stack.answer(prompt, _STRICT, max_tokens)).ids for prompt in prompts]
     size = runtime.pool.block_size
     longest = max(len(prompt) + len(answer) for prompt, answer in zip(prompts, answers, strict=True))
     # The same weights over a KV cache of its own: the server's holds prefixes that must stay as they are.

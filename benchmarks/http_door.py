@@ -35,8 +35,8 @@ def root_of(url: str) -> str:
 
 @dataclass
 class HttpDoor:
-    """url: of the server, with or without /v1. model: what requests name. path: "chat/completions", which takes messages as
-    they are; or "completions", for prompts that `encode` turned into token ids."""
+    """url: of the server, with or without /v1. model: what requests name. path: "chat/completions", which takes
+    messages as they are; or "completions", for prompts that `encode` turned into token ids."""
 
     url: str
     model: str

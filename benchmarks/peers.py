@@ -32,6 +32,7 @@ from server.weights import WeightStore
 LLAMA_MODES = ("plain", "draft", "ngram-simple", "ngram-map-k", "ngram-mod", "ngram-cache")
 TRANSFORMERS_MODES = {"generate": "plain", "assisted": "assisted", "lookup": "lookup"}
 PEERS = (*(f"transformers:{mode}" for mode in TRANSFORMERS_MODES), *(f"llama.cpp:{mode}" for mode in LLAMA_MODES))
+_Peer = tuple[str, str, dict[str, Any]]  # engine, mode, options
 _PRIME_TOKENS = 4
 _SLOT_TOKENS = 2048  # context of each of llama.cpp's slots
 
@@ -67,9 +68,10 @@ class PeersRun:
 
     async def measure(self, llama_python: str | None, results: Results) -> Path:
         """llama_python: an interpreter that has xllamacpp; this one if None."""
+        wanted = [_parsed(name) for name in self.peers or PEERS]
         settings = load_settings(self.config)
         work = units(self.prompts, self.concurrency, self.groups)
-        async with self._runners(settings, llama_python or sys.executable) as (runners, about):
+        async with self._runners(settings, wanted, llama_python or sys.executable) as (runners, about):
             runs = await self._run(runners, work)
         rows = compare(runs)
         content = {
@@ -98,8 +100,9 @@ class PeersRun:
         return runs
 
     @asynccontextmanager
-    async def _runners(self, settings: Settings, python: str) -> AsyncIterator[tuple[list[Runner], dict[str, Any]]]:
-        wanted = [_parsed(name) for name in self.peers or PEERS]
+    async def _runners(
+        self, settings: Settings, wanted: Sequence[_Peer], python: str
+    ) -> AsyncIterator[tuple[list[Runner], dict[str, Any]]]:
         folders = fetch(settings)
         async with AsyncExitStack() as stack:
             server = await stack.enter_async_context(serving(self.config, self.port))
@@ -150,7 +153,7 @@ class PeersRun:
         }
 
 
-def _parsed(name: str) -> tuple[str, str, dict[str, Any]]:
+def _parsed(name: str) -> _Peer:
     """ "llama.cpp:draft:n_max=8" -> ("llama.cpp", "draft", {"n_max": 8})."""
     engine, _, rest = name.partition(":")
     mode, *options = rest.split(":")

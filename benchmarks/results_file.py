@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ class Results:
     folder: Path
     name: str
 
-    def write(self, kind: str, title: str, content: Mapping[str, Any], head: Cells, rows: list[Cells]) -> Path:
+    def write(self, kind: str, title: str, content: Mapping[str, Any], head: Cells, rows: Sequence[Cells]) -> Path:
         """Write JSON and Markdown, show the table on stdout, and return the JSON's path."""
         self.folder.mkdir(parents=True, exist_ok=True)
         about = circumstances()
