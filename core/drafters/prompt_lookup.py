@@ -34,11 +34,6 @@ def index_piece(sequence: Sequence, upto: int, max_ngram: int) -> None:
         index.catch_up(_PIECE)
 
 
-def lookup(sequence: Sequence, drafts: list[int], limit: int, max_ngram: int) -> list[int]:
-    """What followed the latest earlier occurrence of the longest suffix of `tokens + drafts`; may be empty."""
-    return index_text(sequence, len(sequence.tokens), max_ngram).propose(drafts, limit)
-
-
 def peek(sequence: Sequence, limit: int, max_ngram: int) -> LookupMatch:
     """What lookup would propose next, at most `limit` tokens, and how long a suffix it found again.
 
@@ -47,9 +42,14 @@ def peek(sequence: Sequence, limit: int, max_ngram: int) -> LookupMatch:
     return index_text(sequence, len(sequence.tokens), max_ngram).find([], limit)
 
 
-def guess(job: DraftJob, limit: int, max_ngram: int) -> list[int]:
-    """What lookup finds behind the job's drafts, up to the first token that the grammar forbids."""
-    found = lookup(job.sequence, job.drafts, limit, max_ngram)
+def guess(job: DraftJob, limit: int, max_ngram: int, trust: int | None = None) -> list[int]:
+    """What lookup finds behind the job's drafts, up to the first token that the grammar forbids.
+
+    trust: take at most so many tokens for each token of the suffix that was found again; None for no such bound.
+    """
+    found, length = index_text(job.sequence, len(job.sequence.tokens), max_ngram).find(job.drafts, limit)
+    if trust is not None:
+        found = found[: trust * length]
     grammar = job.sequence.grammar
     return found if grammar is None or not found else legal_part(grammar, job.drafts, found)
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
 from core.confidence import chosen_probabilities
-from core.drafters.prompt_lookup import peek
+from core.drafters.base import DraftJob
+from core.drafters.prompt_lookup import guess, peek
 from core.noise import NoiseCache
 from core.penalties import RowGroup
 from core.round import ItemResult, RoundItem, RoundPlan, run_round
@@ -204,3 +205,12 @@ def test_peek_tells_what_lookup_would_propose_and_how_long_a_suffix_it_found(
                 assert (found, length) == (tokens[start + size : start + size + limit], size)
                 return
     assert (found, length) == ([], 0)
+
+
+def test_a_guess_is_as_long_as_its_suffix_is_to_be_trusted() -> None:
+    text = [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
+    for suffix in ([5], [5, 6], [5, 6, 7]):
+        job = DraftJob(Sequence(make_request([*text, *suffix])), limit=20)
+        behind = [*text, *suffix][len(suffix) :]
+        assert guess(job, 20, 4) == behind
+        assert guess(job, 20, 4, trust=3) == behind[: 3 * len(suffix)]
