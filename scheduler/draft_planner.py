@@ -153,15 +153,16 @@ class DraftPlanner:
     def _plan_probes(
         self, jobs: list[Job], found: list[tuple[list[Option], int]], base: Base, seconds: float, costs: ForwardCosts
     ) -> None:
-        """Those that are due, as long as the allowance lasts. seconds: of the round so far."""
-        tries = MOST_PROBES
+        """Those that are due, as long as the allowance lasts. One that costs more than can be saved runs it into debt:
+        were it never tried, a cost that was measured wrong would stay so. seconds: of the round so far."""
+        tries, saved = MOST_PROBES, SAVED_ROUNDS * seconds
         for job, (options, match) in zip(jobs, found, strict=True):
             if job.drafting.wish is NOTHING and options and job.drafting.idle >= job.drafting.pause and tries:
                 tries -= 1
                 wish, cost = self._affordable(options, match, base, costs)
                 if job.drafting.paid:  # the draft model is still catching up for it
                     job.drafting.wish = wish
-                elif cost <= self._allowance and seconds + cost <= base.most_seconds:
+                elif min(cost, saved) <= self._allowance and seconds + cost <= base.most_seconds:
                     job.drafting.wish, job.drafting.paid = wish, True
                     self._allowance -= cost
                     seconds += cost
@@ -231,10 +232,11 @@ def _probe(option: Option, match: int) -> Wish:
 
 def _strict_wish(job: Job, choice: Choice, match: int, bounded: bool) -> Wish:
     """A block that the draft model stays sure of may grow to twice what is expected to pay, unless the round's time is
-    bounded; how sure is corrected by how right it was so far."""
+    bounded or its last drafts were all wrong; how sure is corrected by how right it was so far."""
     assert choice.option is not None
     wish = Wish(choice.option.drafter, choice.num_drafts, choice.min_reach, match)
     if not choice.option.per_turn:
         return wish
-    most = choice.num_drafts if bounded else min(2 * choice.num_drafts, choice.option.cap)
+    cautious = bounded or not job.drafting.warm
+    most = choice.num_drafts if cautious else min(2 * choice.num_drafts, choice.option.cap)
     return replace(wish, num_drafts=most, min_reach=min(0.95, choice.min_reach / job.drafting.acceptance.trust()))

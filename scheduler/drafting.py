@@ -31,7 +31,8 @@ NOTHING = Wish()
 @dataclass(slots=True)
 class Drafting:
     """wish: None while its length is fixed. idle: verification rounds since it last drafted; pause: how many of them
-    before it probes; paid: whether a probe that has yet to come was taken from the allowance. known_at: the output
+    before it probes; paid: whether a probe that has yet to come was taken from the allowance.
+    warm: whether the last round accepted a draft. known_at: the output
     length that a loose wish was found for. held: rounds that a loose block has been held back for its neighbours'
     sake; hold: whether it is in the round being planned."""
 
@@ -39,6 +40,7 @@ class Drafting:
     wish: Wish | None = None
     idle: int = 0
     pause: int = FIRST_PAUSE
+    warm: bool = False
     paid: bool = False
     known_at: int = -1
     held: int = 0
@@ -47,6 +49,7 @@ class Drafting:
     def learn(self, wish: Wish, result: ItemResult, window: int) -> Outcome:
         """Note what became of a wish; its outcome."""
         outcome = _outcome(wish, result, window)
+        self.warm = outcome.accepted > 0
         if outcome.drafted == 0:
             self.idle += 1
             self.acceptance.age *= FORGET

@@ -43,34 +43,37 @@ def measure_step_costs(runtime: Runtime, max_running: int, pinned: ForwardCosts 
     on_cpu = runtime.target.device.type == "cpu"
     most = min(max_running, pool_blocks - shared, _LARGEST_ON_CPU if on_cpu else max_running)
     most_rows = min(_LARGEST_ON_CPU if on_cpu else _MOST_ROWS, size * (pool_blocks - shared))
-    steps = {("plain", n): _step(n, shared, size) for n in _batch_sizes(most)}
-    steps |= {("block", n): _block(n, shared, size) for n in _batch_sizes(most_rows) if n > 1}
+    steps = {("plain", n): (runtime.target, _step(n, shared, size)) for n in _batch_sizes(most)}
+    steps |= {("block", n): (runtime.target, _block(n, shared, size)) for n in _batch_sizes(most_rows) if n > 1}
     if long > shared:
-        steps["long", 1] = _block(1, long, size)
-    seconds = _fastest(runtime.target, steps)
+        steps["long", 1] = runtime.target, _block(1, long, size)
+    if runtime.draft is not None:
+        for n in _batch_sizes(min(_DRAFT_ROWS, most_rows)):
+            steps["draft", n] = runtime.draft, _block(n, shared, size)
+    seconds = _fastest(steps)
     for batch in _batch_sizes(most):
         runtime.cost.record(batch, seconds["plain", batch])
-    draft = None
-    if runtime.draft is not None:
-        blocks = {("draft", n): _block(n, shared, size) for n in _batch_sizes(min(_DRAFT_ROWS, most_rows))}
-        draft = RowCurve({n: one for (_, n), one in _fastest(runtime.draft, blocks).items()})
-    costs = _costs(seconds, draft, most, (long - shared) * size)
+    costs = _costs(seconds, most, (long - shared) * size)
     runtime.forward_costs.begin(costs, pinned)
     _tell("a plain step takes", runtime.cost.as_dict(), "")
     _tell("a block takes", costs.target.points, " rows")
-    if draft is not None:
-        _tell("a draft step takes", draft.points, " rows")
+    if costs.draft is not None:
+        _tell("a draft step takes", costs.draft.points, " rows")
 
 
-def _costs(
-    seconds: Mapping[tuple[str, int], float], draft: RowCurve | None, most: int, more_context: int
-) -> ForwardCosts:
-    """From the target's steps; more_context: positions by which the long step's context is longer."""
-    target = RowCurve({1: seconds["plain", 1]} | {n: one for (kind, n), one in seconds.items() if kind == "block"})
+def _costs(seconds: Mapping[tuple[str, int], float], most: int, more_context: int) -> ForwardCosts:
+    """more_context: positions by which the long step's context is longer."""
+    target = RowCurve({1: seconds["plain", 1]} | _points(seconds, "block"))
+    drafted = _points(seconds, "draft")
+    draft = RowCurve(drafted) if drafted else None
     per_sequence = max(0.0, seconds["plain", most] - target.at(most)) / max(1, most - 1)
     longer = seconds.get(("long", 1), 0.0) - seconds["plain", 1]
     per_position = max(0.0, longer) / more_context if more_context > 0 else 0.0
     return ForwardCosts(target, draft, per_sequence, per_position)
+
+
+def _points(seconds: Mapping[tuple[str, int], float], wanted: str) -> dict[int, float]:
+    return {n: one for (kind, n), one in seconds.items() if kind == wanted}
 
 
 def _tell(what: str, costs: Mapping[int, float], unit: str) -> None:
@@ -94,16 +97,17 @@ def _block(rows: int, shared: int, size: int) -> RaggedLayout:
     return RaggedLayout.build([Segment((0,) * rows, shared * size, blocks, rows)], size)
 
 
-def _fastest(runner: ModelRunner, steps: Mapping[tuple[str, int], RaggedLayout]) -> dict[tuple[str, int], float]:
+def _fastest(steps: Mapping[tuple[str, int], tuple[ModelRunner, RaggedLayout]]) -> dict[tuple[str, int], float]:
     """Seconds of each step, the fastest of some passes.
 
     Step by step within each pass, not three times the same in a row: other load on the machine comes in bursts, and
-    one burst then spoils one pass only.
+    one burst then spoils one pass only. What counts is how target and draft compare.
     """
     found = dict.fromkeys(steps, float("inf"))
     began = time.perf_counter()
     for _ in range(_PASSES):
-        found = {name: min(found[name], _seconds(runner, step)) for name, step in steps.items()}
+        for name, (runner, step) in steps.items():
+            found[name] = min(found[name], _seconds(runner, step))
         if time.perf_counter() - began > _PATIENCE:
             break
     return found
