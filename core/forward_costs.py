@@ -28,7 +28,7 @@ class RowCurve:
     nothing; one point alone stands for a cost in proportion to the rows.
     """
 
-    __slots__ = ("_known", "_rows", "_seconds", "_slope", "points")
+    __slots__ = ("_heights", "_rows", "_seconds", "_slope", "_steps", "points")
 
     def __init__(self, points: Mapping[int, float]) -> None:
         """points: seconds by rows. ValueError if there is none, or one is not above 0."""
@@ -38,7 +38,8 @@ class RowCurve:
         self._rows = np.array([0, *self.points], dtype=np.float64)
         rising = np.minimum.accumulate(np.array(list(self.points.values()))[::-1])[::-1]
         self._seconds = np.array([0.0, *rising])
-        self._known = (self._rows.tolist(), self._seconds.tolist())
+        self._steps: list[float] = self._rows.tolist()
+        self._heights: list[float] = self._seconds.tolist()
         self._slope = float((self._seconds[-1] - self._seconds[-2]) / (self._rows[-1] - self._rows[-2]))
 
     @property
@@ -53,7 +54,7 @@ class RowCurve:
 
     def at(self, rows: float) -> float:
         """`over` of one number, a tenth of its time."""
-        known, seconds = self._known
+        known, seconds = self._steps, self._heights
         if rows <= 0:
             return 0.0
         at = bisect_left(known, rows)
