@@ -127,7 +127,10 @@ class LiveCosts:
         target, draft = self.now.target, self.now.draft
         if 0 < rows <= 2 * target.largest:
             target = target.corrected(rows, seconds / self.now.verify(rows, sequences, positions))
+        by_rows: dict[int, list[float]] = {}
         for step in draft_steps:
-            if draft is not None and step.rows <= 2 * draft.largest:
-                draft = draft.corrected(step.rows, step.seconds / draft.at(step.rows))
+            by_rows.setdefault(step.rows, []).append(step.seconds)
+        for fed, took in by_rows.items():  # as one, since a round's steps are much alike
+            if draft is not None and fed <= 2 * draft.largest:
+                draft = draft.corrected(fed, sum(took) / len(took) / draft.at(fed))
         self.now = replace(self.now, target=target, draft=draft)

@@ -184,6 +184,9 @@ class Settings(BaseSettings):
             raise conflict(
                 f"speculation.drafter = {drafter} needs a draft model: set models.draft, or use auto or prompt_lookup"
             )
+        costs = self.speculation.costs
+        if costs is not None and (costs.draft is None) != (self.models.draft is None):
+            raise conflict("speculation.costs.draft must be given if, and only if, there is a models.draft")
         if context is not None and tokens is not None and context > tokens:
             raise conflict(f"max_context = {context} must not exceed kv_cache.tokens = {tokens}")
         self._check_blocks_fit()

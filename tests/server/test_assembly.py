@@ -213,6 +213,7 @@ def test_settings_become_the_servers_configuration(target: Path) -> None:
             "allowed_drafters": ["model"],
             "num_draft_tokens": 5,
             "max_num_draft_tokens": 9,
+            "draft_length": "fixed",
             "strict_prefix": 3,
         },
         server={"api_keys": ["sk-1"], "cors_origins": "*", "max_body_bytes": 4096, "drain_seconds": 2},
@@ -224,5 +225,6 @@ def test_settings_become_the_servers_configuration(target: Path) -> None:
     assert (config.default_verifier, config.allowed_verifiers) == ("fly", ("off", "fly"))
     assert (config.default_drafter, config.allowed_drafters) == ("model", ("model",))
     assert (config.default_num_draft_tokens, config.max_num_draft_tokens, config.strict_prefix) == (5, 9, 3)
+    assert config.default_draft_length == "fixed"
     assert (config.api_keys, config.cors_origins, config.drain_seconds) == (("sk-1",), ("*",), 2)
     assert config.limits.max_body_bytes == 4096

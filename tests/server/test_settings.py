@@ -256,6 +256,14 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
             "speculation.drafter = model needs a draft model: set models.draft, or use auto or prompt_lookup",
         ),
         (
+            {"speculation": {"costs": {"target": {1: 1.0, 8: 1.5}, "draft": {1: 0.3}}}},
+            "speculation.costs.draft must be given if, and only if, there is a models.draft",
+        ),
+        (
+            {"speculation": {"costs": {"target": {0: 1.0, 8: 1.5}}}},
+            "speculation.costs.target.[key] = 0: should be greater than or equal to 1",
+        ),
+        (
             {"speculation": {"allowed_verifiers": ["off"]}},
             "speculation: verifier = strict must be one of allowed_verifiers (off)",
         ),

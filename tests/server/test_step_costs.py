@@ -3,6 +3,7 @@ import time
 import pytest
 import torch
 
+from core.forward_costs import ForwardCosts, RowCurve
 from core.layout import RaggedLayout
 from core.models.kv_cache import BlockPool
 from core.models.runner import ModelRunner
@@ -74,3 +75,17 @@ def test_steps_have_a_context_however_large_the_blocks_are() -> None:
 
     measure_step_costs(Runtime(target=Watched(loaded(random_model(1)), 4, 256), pool=BlockPool(4, 256)), 2)
     assert set(contexts) == {256, 768}  # behind one block, and as long as the pool allows
+
+
+def test_blocks_and_draft_steps_are_measured_and_pinned_figures_are_left_to_loose_lengths() -> None:
+    made = runtime()
+    made.draft = ModelRunner(loaded(random_model(2, layers=1)), 64, 16)
+    pinned = ForwardCosts(RowCurve({1: 1.0, 8: 2.0}), RowCurve({1: 0.1}))
+    measure_step_costs(made, 4, pinned)
+    assert made.forward_costs.start is pinned
+    measured = made.forward_costs.now
+    assert measured is not None
+    assert measured.draft is not None
+    assert list(measured.target.points) == [1, 2, 4, 8, 16]
+    assert list(measured.draft.points) == [1, 2, 4, 8]
+    assert measured.per_sequence >= 0 <= measured.per_position
