@@ -21,13 +21,14 @@ from core.drafters.prompt_lookup import peek
 from core.forward_costs import ForwardCosts, LiveCosts
 from core.round_plan import ItemResult
 from core.sequence import Sequence
-from scheduler.acceptance import CERTAIN, GUESS, hopeful
+from scheduler.acceptance import GUESS, hopeful
 from scheduler.draft_length import Base, Choice, Option, base_seconds, cheapest_row, choose_drafts
 from scheduler.drafting import NOTHING, Wish, window_of
 from scheduler.job import Job
 from scheduler.loose_length import choose_block
 
 COMPANY = 1.5
+FULL_HOUSE = 0.9  # tokens that a draft's row costs at the rate without drafts
 PROBING = 0.02
 LAG_ROUNDS = 8  # once the draft model has caught up it drafts for many rounds, of which each pays a part
 MOST_PROBES = 4  # that a round weighs
@@ -138,7 +139,7 @@ class DraftPlanner:
             return
         caps = [self._strict_cap(job) for job in jobs]
         price = base.tokens / base_seconds(costs, base) * cheapest_row(costs, base, max(1, sum(caps)))
-        if price >= CERTAIN:  # a full house: the rows of drafts are worth more to those who wait for their next token
+        if price >= FULL_HOUSE:  # what the surest drafts would gain is not worth weighing
             return
         found = [self._options(job, cap, costs) for job, cap in zip(jobs, caps, strict=True)]
         verdict = choose_drafts(costs, base, [options for options, _ in found])
@@ -206,7 +207,8 @@ class DraftPlanner:
                 lag = 0.0
                 if costs is not None and costs.draft is not None:
                     behind = len(sequence.tokens) - sequence.draft_tokens
-                    lag = max(0.0, costs.draft.at(behind) - costs.draft.at(1)) / LAG_ROUNDS
+                    if behind > 2:  # more than a round with drafts leaves
+                        lag = max(0.0, costs.draft.at(behind) - costs.draft.at(1)) / LAG_ROUNDS
                 options.append(Option(drafter, known.first(drafter, 0), known.later(drafter), most, per_turn, lag))
         return options, match
 
