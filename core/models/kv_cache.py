@@ -1,7 +1,9 @@
 """KVCache, the tensors that blocks index; and, for its users, the pool that hands the blocks out."""
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,10 +12,14 @@ from core.models.block_pool import BlockPool, IntegrityError, OutOfBlocks
 __all__ = ["BlockPool", "IntegrityError", "KVCache", "OutOfBlocks", "kv_shape"]
 
 
+_ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
 class KVCache:
     """One model's keys and values, [num_blocks, block_size, kv_heads, head_dim] per layer.
 
-    Allocated uninitialised, so that the system hands out memory as blocks are first written.
+    Zeros, for what nobody has written is read and masked, which no NaN would survive; on a CPU the system hands out
+    the memory as blocks are first written.
     """
 
     def __init__(
@@ -23,8 +29,7 @@ class KVCache:
         shape = (num_blocks, block_size, heads, head_dim)
         self.dtype = dtype
         self._layers = [
-            (torch.empty(shape, dtype=dtype, device=device), torch.empty(shape, dtype=dtype, device=device))
-            for _ in range(config.num_hidden_layers)
+            (_zeros(shape, dtype, device), _zeros(shape, dtype, device)) for _ in range(config.num_hidden_layers)
         ]
 
     def write(self, layer_idx: int, key: Tensor, value: Tensor, slots: Tensor) -> None:
@@ -42,6 +47,16 @@ class KVCache:
         """Bytes one position takes in all layers, keys and values."""
         heads, head_dim = kv_shape(config)
         return 2 * int(config.num_hidden_layers) * heads * head_dim * dtype.itemsize
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device) -> Tensor:
+    if torch.device(device).type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # torch would write its zeros; numpy asks the system for memory that is zero until touched.
+    count = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(count + _ALIGNMENT, dtype=np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return torch.from_numpy(memory[start : start + count]).view(dtype).view(shape)
 
 
 def kv_shape(config: Any) -> tuple[int, int]:

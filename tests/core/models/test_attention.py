@@ -56,8 +56,8 @@ def layouts(draw: st.DrawFn) -> RaggedLayout:
 
 
 def filled_cache(layout: RaggedLayout, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    """Normal numbers where a segment has keys, NaN everywhere else: who reads there is found out."""
-    cache = torch.full((POOL, layout.block_size, *shape), torch.nan, dtype=dtype)
+    """Normal numbers where a segment has keys, huge ones everywhere else: who lets them count is found out."""
+    cache = torch.full((POOL, layout.block_size, *shape), 1e4, dtype=dtype)
     for segment in layout.segments:
         for position in range(segment.context + len(segment.tokens)):
             block, offset = divmod(position, layout.block_size)
