@@ -16,8 +16,8 @@ RUN apt-get update \
  && python3 -m venv /opt/venv
 WORKDIR /app
 COPY pyproject.toml .
-RUN mkdir core scheduler server \
- && touch README.md core/__init__.py scheduler/__init__.py server/__init__.py \
+RUN mkdir core scheduler server benchmarks \
+ && touch README.md core/__init__.py scheduler/__init__.py server/__init__.py benchmarks/__init__.py \
  && pip install -e .
 # Compiled against the torch just installed, which takes long, unless its makers offer a wheel for it.
 RUN pip install ninja packaging psutil wheel \
@@ -60,8 +60,8 @@ RUN apt-get update \
 WORKDIR /app
 COPY pyproject.toml .
 # An editable installation needs the packages' names, not their code: so a change of code installs nothing anew.
-RUN mkdir core scheduler server \
- && touch README.md core/__init__.py scheduler/__init__.py server/__init__.py \
+RUN mkdir core scheduler server benchmarks \
+ && touch README.md core/__init__.py scheduler/__init__.py server/__init__.py benchmarks/__init__.py \
  && pip install -e . \
  && cd /opt/venv/lib/python3*/site-packages/torch && rm -rf bin/test_* include test
 
