@@ -13,9 +13,9 @@ are read at all (row 6 needs 3..6), and the mask hides the lower left corner too
 On a CPU a row's result is the same to the bit in whatever shape of forward it is computed. Its kernels take
 rows and keys several at a time and compute what is left over in another order, so where they end would show in
 the last bits. Rows are filled up, and keys read beyond the last one with the mask over the rest, to where the
-order is the same for all (`_read_end`). Activations quantised to 8 bits would not forgive those last bits: one
-that rounds the other way makes a difference that later layers multiply, until two shapes of the same text agree
-in the rough only.
+order is the same for all (`_read_end`); the cache holds nothing there that a mask could not hide. Activations
+quantised to 8 bits would not forgive those last bits: one that rounds the other way makes a difference that later
+layers multiply, until two shapes of the same text agree in the rough only.
 """
 
 from dataclasses import dataclass, field
@@ -85,7 +85,7 @@ class SdpaAttention:
         size, rows = self.layout.block_size, len(segment.tokens)
         known = segment.context + rows
         begin = 0 if window is None else max(0, segment.context - window + 1) // _KEY_LANES * _KEY_LANES
-        end = _read_end(known)
+        end = _read_end(known) if self.device.type == "cpu" else known  # elsewhere a NaN may stand behind it
         first = begin // size
         blocks = segment.blocks[first : -(-known // size)]
         offset = first * size  # the first position of the blocks read

@@ -33,8 +33,15 @@ class KVCache:
         ]
 
     def write(self, layer_idx: int, key: Tensor, value: Tensor, slots: Tensor) -> None:
-        """Store rows: key and value [rows, kv_heads, head_dim] at slots (int64 [rows], block * size + offset)."""
+        """Store rows: key and value [rows, kv_heads, head_dim] at slots (int64 [rows], block * size + offset).
+
+        On a CPU what is no finite number is stored as 0: attention there reads beyond a sequence's own positions, into
+        rolled back ones and other sequences' blocks, under a mask that would hide any number but these. Whoever
+        computed them has them in its own row's query, too, and in its logits.
+        """
         keys, values = self._layers[layer_idx]
+        if keys.device.type == "cpu":
+            key, value = (rows.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for rows in (key, value))
         keys.flatten(0, 1).index_copy_(0, slots, key)
         values.flatten(0, 1).index_copy_(0, slots, value)
 

@@ -94,6 +94,28 @@ def test_a_sequence_computes_the_same_alone_and_in_company(tmp_path: Path) -> No
         torch.testing.assert_close(company.logits[0][position], row, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_rows_that_are_no_numbers_stay_their_own_sequences_affair(value: float, tmp_path: Path) -> None:
+    """Neither in the block behind a sequence's last one nor in its own rolled back drafts."""
+    save_model(tmp_path, "qwen2")
+    loaded, broken, sound = load_model(tmp_path, "float32"), 77, 78
+    embedding = loaded.model.get_input_embeddings()
+    embedding.weight = torch.nn.Parameter(embedding.weight.clone(), requires_grad=False)  # the output layer's no more
+    embedding.weight[broken] = value
+
+    def logits_beside(token: int) -> Tensor:
+        runner = ModelRunner(loaded, BLOCKS, BLOCK)
+        neighbour = Segment((token,) * 3, 0, (1,), 1)
+        runner.forward(RaggedLayout.build([Segment((5, 6), 0, (0,), 1), neighbour], BLOCK))
+        drafts = Segment((9, token), 2, (0,), 2)
+        seen = [runner.forward(RaggedLayout.build([drafts, Segment((8,), 3, (1,), 1)], BLOCK))]
+        seen.append(runner.forward(RaggedLayout.build([Segment((7,), 3, (0,), 1)], BLOCK)))
+        assert torch.isfinite(seen[0][1:]).all() == (token == sound)
+        return torch.cat([seen[0][:1], seen[1]])
+
+    assert torch.equal(logits_beside(broken), logits_beside(sound))
+
+
 def test_no_logit_rows_run_no_output_layer(tmp_path: Path) -> None:
     save_model(tmp_path, "llama")
     loaded = load_model(tmp_path, "float32")
