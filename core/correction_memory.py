@@ -57,9 +57,9 @@ class CorrectionMemory:
         self._tokens: Counter[str] = Counter()
 
     def snapshot(self, drafter: str) -> MemorySnapshot:
-        """The frozen table behind a drafter's tokens; empty for "none" and "grammar", whose tokens are never
-        loosened. Costs nothing; ValueError if unknown."""
-        return _EMPTY if drafter in ("none", "grammar") else self._tables[proposer_of(drafter)]
+        """The frozen table behind a drafter's tokens; empty for "none", since what a grammar forces is never loosened.
+        Costs nothing; ValueError if unknown."""
+        return _EMPTY if drafter == "none" else self._tables[proposer_of(drafter)]
 
     def record(self, drafter: str, draft_token: int, target_token: int) -> None:
         """Buffer one occurrence of a pair. ValueError for an unknown drafter or ids outside [0, 2^31)."""

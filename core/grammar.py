@@ -14,8 +14,8 @@ it, is of no use any more. A sequence that meets such a limit goes on with a mat
 failed only if that one cannot follow it either. Whatever others, or its own rejected drafts, have filled the old one
 with, they thus never change an answer. A draft behind which a limit is met counts as illegal until the next push.
 
-A mask has one bit per token id, in int32 words, and behind the last id one that no model knows, "the
-answer may end here", which becomes the request's own end tokens.
+A mask (token_mask.py) has one bit per token id, and behind the last id one that no model knows, "the answer may end
+here", which becomes the request's own end tokens.
 """
 
 import os
@@ -24,9 +24,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from llguidance import LLExecutor, LLMatcher
 from llguidance.numpy import fill_next_token_bitmask_par
-from numpy.typing import NDArray
 
-Bits = NDArray[np.int32]
+from core.token_mask import Bits, has, only, pack
 
 # After so many new matchers a sequence is followed without its drafts, whose limits would cost one every round.
 _MOST_RENEWALS = 4
@@ -57,8 +56,9 @@ class Grammar:
         self._accept_id = accept_id
         self._closing = frozenset(closing)
         self._last = self._closing or frozenset(eos)
-        self._closing_bits, self._last_bits = self._pack(self._closing), self._pack(self._last)
-        self._accept_bits = self._pack([accept_id])
+        words = accept_id // 32 + 1
+        self._closing_bits, self._last_bits = pack(self._closing, words), pack(self._last, words)
+        self._accept_bits = pack([accept_id], words)
         self._matcher = start.deep_copy()
         self._taken: list[int] = []
         # The drafts that the matcher was led through, whether nothing may follow each of them, and the masks of the
@@ -77,7 +77,7 @@ class Grammar:
         """Take the next delivered token. False if the grammar forbids it; `failure` then says why it was chosen."""
         explore([(self, ())])
         place = self._masks[0]
-        if _has(place, token_id) and self._go(token_id):
+        if has(place, token_id) and self._go(token_id):
             del self._path[0], self._masks[0]
             self._taken.append(token_id)
             self._halted = self._renewals >= _MOST_RENEWALS
@@ -106,12 +106,8 @@ class Grammar:
     def forced(self, drafts: Sequence[int]) -> int | None:
         """The only token that may follow the drafts, all of them legal; None where there is a choice or the end."""
         explore([(self, drafts)])
-        if self._shared(drafts) < len(drafts) or np.count_nonzero(place := self._masks[len(drafts)]) != 1:
-            return None
-        word = int(place.nonzero()[0][0])
-        bits = int(place[word]) & 0xFFFFFFFF
-        token = 32 * word + bits.bit_length() - 1
-        return None if bits & (bits - 1) or token == self._accept_id else token
+        token = only(self._masks[len(drafts)]) if self._shared(drafts) == len(drafts) else None
+        return None if token == self._accept_id else token
 
     def masks(self, drafts: Sequence[int], count: int, barred: int = 0, barred_ids: Iterable[int] = ()) -> Bits:
         """What may stand at the last `count` of the len(drafts) + 1 places before, between and behind the drafts.
@@ -129,20 +125,14 @@ class Grammar:
             legal &= ~self._accept_bits
             legal[accepts] |= self._closing_bits
             if barred:
-                spared = legal[:barred] & ~self._pack(barred_ids)
+                spared = legal[:barred] & ~pack(barred_ids, len(self._accept_bits))
                 legal[:barred] = np.where(spared.any(1, keepdims=True), spared, legal[:barred])
             legal[accepts & ~legal.any(1)] = self._last_bits
         return rows
 
-    def _pack(self, token_ids: Iterable[int]) -> Bits:
-        """A mask of the given tokens; ids beyond the grammar's vocabulary are left out."""
-        flags = np.zeros((self._accept_id // 32 + 1) * 32, dtype=bool)
-        flags[[token for token in token_ids if token <= self._accept_id]] = True
-        return np.packbits(flags, bitorder="little").view(np.int32)
-
     def _closes(self, place: Bits, token_id: int) -> bool:
         """Whether it is an end token that may stand at the place of that mask."""
-        if not _has(place, self._accept_id):
+        if not has(place, self._accept_id):
             return False
         return token_id in self._closing or (token_id in self._last and not (place & ~self._accept_bits).any())
 
@@ -204,7 +194,7 @@ class Grammar:
     def _step(self, drafts: Sequence[int]) -> bool:
         """Lead the matcher through the next draft, if there is one and it is legal."""
         depth, stuck = len(self._path), self._halted or self._error is not None
-        if depth >= len(drafts) or stuck or not _has(self._masks[depth], drafts[depth]):
+        if depth >= len(drafts) or stuck or not has(self._masks[depth], drafts[depth]):
             return False
         self._halted = not self._advance(drafts[depth])
         return not self._halted
@@ -246,7 +236,3 @@ def explore(wants: Iterable[tuple[Grammar, Sequence[int]]]) -> None:
             for grammar, mask in zip(lacking, rows, strict=True):
                 grammar._keep(mask)
         walking = [(grammar, drafts) for grammar, drafts in walking if grammar._step(drafts)]
-
-
-def _has(mask: Bits, token_id: int) -> bool:
-    return token_id < 32 * len(mask) and bool(mask[token_id // 32] >> (token_id % 32) & 1)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from core.device_copy import to_device
-from core.grammar import Bits, Grammar, explore
+from core.grammar import Grammar, explore
 from core.penalties import RowGroup, barred_rows
+from core.token_mask import Bits
 
 
 def mask_logits(logits: Tensor, groups: Items[RowGroup]) -> None:

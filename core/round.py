@@ -18,6 +18,7 @@ from time import perf_counter
 
 from core.device_clock import DeviceInterval
 from core.drafters.base import LOOKUP_DRAFTERS, MODEL_DRAFTERS, DraftJob, DraftStep
+from core.drafters.forced import force, look_ahead
 from core.drafters.model import draft_with_model, drafts_with_model, feed_known, model_draft_limit
 from core.drafters.prompt_lookup import draft_by_lookup, index_piece
 from core.evidence import Evidence, RowLogprobs, VerifyBlock, gather_evidence
@@ -68,6 +69,7 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
         _commit(item, job, next(evidence), runtime) if item.yields else _commit_chunk(item, job, runtime)
         for item, job in zip(plan.items, jobs, strict=True)
     )
+    look_ahead(item.sequence for item in results if item.tokens and item.sequence.request.adaptive)
     ended = perf_counter()
     result = RoundResult(
         items=results,
@@ -90,6 +92,7 @@ def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> tuple[list[D
     jobs = [DraftJob(item.sequence, item.num_drafts if item.yields else 0) for item in plan.items]
     with_model: list[DraftJob] = []
     by_lookup: list[DraftJob] = []
+    others: list[DraftJob] = []
     for item, job in zip(plan.items, jobs, strict=True):
         sequence, drafter = item.sequence, item.proposer
         if drafter in LOOKUP_DRAFTERS or sequence.request.drafter in LOOKUP_DRAFTERS:
@@ -102,7 +105,8 @@ def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> tuple[list[D
         elif drafter == "prompt_lookup":
             by_lookup.append(job)
         else:
-            job.force()
+            others.append(job)
+    force(others)
     steps: list[DraftStep] = []
     if runtime.draft is not None:
         vocab = runtime.target.vocab_size

@@ -13,7 +13,7 @@ class RoundItem:
     num_tokens: known tokens to feed, 1 .. sequence.pending; fewer than pending is a prefill chunk
     with more to come, which yields no token, nor does the last one if none is asked for. num_drafts: at
     most so many drafts, those included that a grammar forces. drafter: who proposes the others this time; None for
-    the request's own, "grammar" for nobody. min_reach, 0 to 1: the draft model goes on only while it finds what it
+    the request's own, "none" for nobody. min_reach, 0 to 1: the draft model goes on only while it finds what it
     drafted likely enough (`DraftJob`); 0 never asks it.
     """
 

@@ -114,7 +114,8 @@ class Sequence:
     [i * block_size, (i + 1) * block_size). target_tokens / draft_tokens: the watermarks, how many
     leading tokens have valid KV in the target's / the draft's cache; always < len(tokens) for the
     target while running, since the newest token is only fed in the next round. block_hashes: chained
-    hashes of its leading full blocks that are registered in the prefix cache.
+    hashes of its leading full blocks that are registered in the prefix cache. forced: how many tokens its grammar
+    leaves no choice of next, up to a few, as of its last round; kept for adaptive requests only.
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Sequence:
         self.request = request
         self.stop = stop
         self.grammar = grammar  # what the answer must be; None leaves it free
+        self.forced = 0
         self.spans = spans  # where it must not be loosened
         self.state = SequenceState.WAITING
         self.finish_reason: FinishReason | None = None

@@ -1,9 +1,10 @@
 """What a drafter is asked for and what it leaves behind."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from core.grammar import Grammar
+from core.grammar import Grammar, explore
 from core.sequence import Sequence
 
 DRAFTERS = ("model", "prompt_lookup", "multilevel")
@@ -14,9 +15,6 @@ MODEL_DRAFTERS = ("model", "multilevel")
 
 LOOKUP_DRAFTERS = ("prompt_lookup", "multilevel")
 """Those that look into the text so far."""
-
-GRAMMAR = "grammar"
-"""In place of a drafter: nothing is drafted but what a grammar forces."""
 
 
 class DraftStep(NamedTuple):
@@ -76,18 +74,13 @@ class DraftJob:
             return False
         return len(self.drafts) < self.limit
 
-    def force(self) -> bool:
-        """Take the tokens that the sequence's grammar leaves no choice of: drafts that cannot fail and cost no
-        forward. True while more are wanted."""
-        grammar = self.sequence.grammar
-        if grammar is None:
-            return len(self.drafts) < self.limit
-        while len(self.drafts) < self.limit and (token := grammar.forced(self.drafts)) is not None:
-            if not self.extend([token], [1.0] if self.min_reach > 0 else None):
-                return False
-        return len(self.drafts) < self.limit
-
 
 def legal_part(grammar: Grammar, drafts: list[int], tokens: list[int]) -> list[int]:
     """The leading tokens that the grammar allows behind the drafts, which it allows all."""
     return tokens[: grammar.legal(drafts + tokens) - len(drafts)]
+
+
+def explore_behind(wants: Iterable[tuple[DraftJob, list[int]]]) -> None:
+    """Make the masks before, between and behind these tokens behind the jobs' drafts, all grammars side by side;
+    asked one by one, each would make its own."""
+    explore((job.sequence.grammar, job.drafts + tokens) for job, tokens in wants if job.sequence.grammar is not None)

@@ -20,7 +20,8 @@ import torch
 
 from core.confidence import chosen_probabilities
 from core.device_clock import DeviceInterval
-from core.drafters.base import MODEL_DRAFTERS, DraftJob, DraftStep
+from core.drafters.base import MODEL_DRAFTERS, DraftJob, DraftStep, explore_behind
+from core.drafters.forced import force
 from core.drafters.prompt_lookup import guess
 from core.layout import RaggedLayout, Segment
 from core.models.kv_cache import BlockPool
@@ -81,16 +82,16 @@ def draft_with_model(
     for job in jobs:
         pool.refresh_draft_watermark(job.sequence)
         job.fed = job.sequence.draft_tokens
-    active, steps = [job for job in jobs if _wants(job, runner.vocab_size)], []
+    active, steps = _wanting(jobs, runner.vocab_size), []
     while active:
         step = DeviceInterval(runner.device)
-        guesses = [_guess(job, max_ngram) for job in active]
+        guesses = _guesses(active, max_ngram)
         layout = _lay_out(active, guesses, pool.block_size)
         choices = _choices(runner, layout, active, guesses, noise, target_vocab)
-        taken = [_take(job, guessed, *chosen) for job, guessed, chosen in zip(active, guesses, choices, strict=True)]
+        unfinished = _take(active, guesses, choices)
         step.end()
         steps.append(DraftStep(layout.num_rows, len(active), step.seconds()))
-        active = [job for job, more in zip(active, taken, strict=True) if more and _wants(job, runner.vocab_size)]
+        active = _wanting(unfinished, runner.vocab_size)
     return steps
 
 
@@ -108,16 +109,16 @@ def feed_known(runner: ModelRunner, pool: BlockPool, targets: list[tuple[Sequenc
         pool.commit_tokens(sequence, sequence.target_tokens, upto)
 
 
-def _wants(job: DraftJob, vocab: int) -> bool:
-    """Take what the grammar forces; whether the draft model is to go on behind it, where it can be fed all of it."""
-    drafted = len(job.drafts)
-    return job.force() and all(token < vocab for token in job.drafts[drafted:])
+def _wanting(jobs: list[DraftJob], vocab: int) -> list[DraftJob]:
+    """Let the jobs take what their grammars force; those for which the draft model is to go on behind it, where it can
+    be fed all of it."""
+    drafted = {id(job): len(job.drafts) for job in jobs}
+    return [job for job in force(jobs) if all(token < vocab for token in job.drafts[drafted[id(job)] :])]
 
 
-def _guess(job: DraftJob, max_ngram: int) -> list[int]:
+def _guesses(jobs: list[DraftJob], max_ngram: int) -> list[list[int]]:
     # The turn adds one choice of the draft's own behind the guess, so leave room for it.
-    room = min(job.guess_tokens, job.limit - len(job.drafts) - 1)
-    return guess(job, room, max_ngram, _TRUST) if room > 0 else []
+    return guess([(job, min(job.guess_tokens, job.limit - len(job.drafts) - 1)) for job in jobs], max_ngram, _TRUST)
 
 
 def _lay_out(jobs: list[DraftJob], guesses: list[list[int]], block_size: int) -> RaggedLayout:
@@ -160,14 +161,24 @@ def _choices(
     ]
 
 
-def _take(job: DraftJob, guessed: list[int], chosen: list[int], chances: list[float] | None) -> bool:
-    """Keep the guesses the draft agrees with and its next choice; True while the job wants more."""
-    agreed = 0
-    while agreed < len(guessed) and guessed[agreed] == chosen[agreed]:
-        agreed += 1
-    job.fed = len(job.sequence.tokens) + len(job.drafts) + agreed
-    job.turns += 1
-    return job.extend(chosen[: agreed + 1], chances)
+def _take(
+    jobs: list[DraftJob], guesses: list[list[int]], choices: list[tuple[list[int], list[float] | None]]
+) -> list[DraftJob]:
+    """Keep the guesses the draft agrees with and its next choice; returns the jobs that want more."""
+    kept = []
+    for guessed, (chosen, _) in zip(guesses, choices, strict=True):
+        agreed = 0
+        while agreed < len(guessed) and guessed[agreed] == chosen[agreed]:
+            agreed += 1
+        kept.append(chosen[: agreed + 1])
+    explore_behind(zip(jobs, kept, strict=True))
+    more = []
+    for job, tokens, (_, chances) in zip(jobs, kept, choices, strict=True):
+        job.fed = len(job.sequence.tokens) + len(job.drafts) + len(tokens) - 1
+        job.turns += 1
+        if job.extend(tokens, chances):
+            more.append(job)
+    return more
 
 
 def _unfed(job: DraftJob) -> list[int]:

@@ -4,7 +4,8 @@ Costs no forward and pays wherever an answer restates its prompt or itself: code
 extraction. The index lives on the sequence and grows with its verified tokens only.
 """
 
-from core.drafters.base import DraftJob, legal_part
+from core.drafters.base import DraftJob, explore_behind, legal_part
+from core.drafters.forced import force
 from core.ngram_index import LookupMatch, NgramIndex
 from core.sequence import Sequence
 
@@ -42,16 +43,24 @@ def peek(sequence: Sequence, limit: int, max_ngram: int) -> LookupMatch:
     return index_text(sequence, len(sequence.tokens), max_ngram).find([], limit)
 
 
-def guess(job: DraftJob, limit: int, max_ngram: int, trust: int | None = None) -> list[int]:
-    """What lookup finds behind the job's drafts, up to the first token that the grammar forbids.
+def guess(wants: list[tuple[DraftJob, int]], max_ngram: int, trust: int | None = None) -> list[list[int]]:
+    """What lookup finds behind each job's drafts, at most so many tokens, up to the first that its grammar forbids.
 
     trust: take at most so many tokens for each token of the suffix that was found again; None for no such bound.
     """
-    found, length = index_text(job.sequence, len(job.sequence.tokens), max_ngram).find(job.drafts, limit)
-    if trust is not None:
-        found = found[: trust * length]
-    grammar = job.sequence.grammar
-    return found if grammar is None or not found else legal_part(grammar, job.drafts, found)
+    guesses: list[tuple[DraftJob, list[int]]] = []
+    for job, limit in wants:
+        if limit > 0:
+            index = index_text(job.sequence, len(job.sequence.tokens), max_ngram)
+            found, length = index.find(job.drafts, limit)
+            guesses.append((job, found if trust is None else found[: trust * length]))
+        else:
+            guesses.append((job, []))
+    explore_behind((job, found) for job, found in guesses if found)
+    return [
+        found if (grammar := job.sequence.grammar) is None or not found else legal_part(grammar, job.drafts, found)
+        for job, found in guesses
+    ]
 
 
 def draft_by_lookup(jobs: list[DraftJob], max_ngram: int) -> None:
@@ -59,8 +68,8 @@ def draft_by_lookup(jobs: list[DraftJob], max_ngram: int) -> None:
 
     max_ngram: longest suffix looked for, in tokens; shorter ones are tried after it.
     """
-    for job in jobs:
-        more = True
-        while more and job.force():
-            found = guess(job, job.limit - len(job.drafts), max_ngram)
-            more = bool(found) and job.extend(found) and job.sequence.grammar is not None
+    while jobs := force(jobs):
+        found = guess([(job, job.limit - len(job.drafts)) for job in jobs], max_ngram)
+        going_on = [bool(tokens) and job.extend(tokens) for job, tokens in zip(jobs, found, strict=True)]
+        # Only behind what a grammar forces may lookup find more than it found here.
+        jobs = [job for job, more in zip(jobs, going_on, strict=True) if more and job.sequence.grammar is not None]

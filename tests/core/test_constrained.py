@@ -347,7 +347,7 @@ def test_where_nothing_else_drafts_a_grammars_tokens_cost_no_draft_forward() -> 
     results = []
     while not sequence.finished:
         assert runtime.pool.grow(sequence, len(sequence.tokens) + 8)
-        results += run_round(RoundPlan((RoundItem(sequence, 1, 8, "grammar"),)), runtime).items
+        results += run_round(RoundPlan((RoundItem(sequence, 1, 8, "none"),)), runtime).items
         runtime.pool.check_integrity([sequence])
     assert sequence.output == plain.output
     assert runtime.draft is not None

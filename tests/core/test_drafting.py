@@ -212,5 +212,5 @@ def test_a_guess_is_as_long_as_its_suffix_is_to_be_trusted() -> None:
     for suffix in ([5], [5, 6], [5, 6, 7]):
         job = DraftJob(Sequence(make_request([*text, *suffix])), limit=20)
         behind = [*text, *suffix][len(suffix) :]
-        assert guess(job, 20, 4) == behind
-        assert guess(job, 20, 4, trust=3) == behind[: 3 * len(suffix)]
+        assert guess([(job, 20)], 4) == [behind]
+        assert guess([(job, 20)], 4, trust=3) == [behind[: 3 * len(suffix)]]
