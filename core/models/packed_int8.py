@@ -39,8 +39,6 @@ class _Int8Weights(nn.Module):
         self.out_features, self.in_features = weight.shape
         # A copy of the bias: what is kept must not be a view into a file.
         self.register_buffer("bias", None if bias is None else bias.to(torch.float32, copy=True), persistent=False)
-        self._bias_address = 0 if self.bias is None else self.bias.data_ptr()
-        self._kernels = row_kernels()
         weight = weight.float()
         low, high = weight.aminmax(dim=1)  # a copy of all magnitudes would be the largest thing that loading holds
         scales = torch.maximum(high, low.neg()).clamp_min_(torch.finfo(torch.float32).tiny).div_(127).double()
@@ -53,10 +51,18 @@ class _Int8Weights(nn.Module):
             self._packed = torch.ops.quantized.linear_prepack(quantised, None)
 
     def _rows(self, x: Tensor) -> Tensor:
-        """x [..., in] as contiguous rows [n, in]."""
+        """x [..., in] as contiguous rows [n, in]; TypeError, ValueError for what is no such x, since kernels take
+        addresses and would not know."""
         if x.dtype != torch.float32:
             raise TypeError(f"packed layers take float32 activations, not {x.dtype}")
+        if x.shape[-1] != self.in_features:
+            raise ValueError(f"rows of {x.shape[-1]} numbers, a layer for {self.in_features}")
         return x.reshape(-1, self.in_features).contiguous()
+
+    def _bias(self) -> tuple[int, bool]:
+        """Its address, and whether there is one; asked for at every call, since a copied or converted module has
+        another."""
+        return (0, False) if self.bias is None else (self.bias.data_ptr(), True)
 
     def _multiply(self, rows: Tensor) -> Tensor:
         """rows [n, in], whole numbers within +-63 -> their products with W, float32 [n, out]."""
@@ -73,11 +79,10 @@ class Int8Linear(_Int8Weights):
         rows = self._rows(x)
         count = rows.shape[0]
         steps, quantised = torch.empty(count), torch.empty_like(rows)
-        self._kernels.quantise(rows.data_ptr(), quantised.data_ptr(), steps.data_ptr(), rows=count, n=self.in_features)
+        kernels = row_kernels()
+        kernels.quantise(rows.data_ptr(), quantised.data_ptr(), steps.data_ptr(), rows=count, n=self.in_features)
         y = self._multiply(quantised)
-        self._kernels.finish(
-            y.data_ptr(), steps.data_ptr(), self._bias_address, self._bias_address != 0, rows=count, n=self.out_features
-        )
+        kernels.finish(y.data_ptr(), steps.data_ptr(), *self._bias(), rows=count, n=self.out_features)
         return y.view(*x.shape[:-1], self.out_features)
 
 
@@ -88,9 +93,8 @@ class Int8SplitLinear(_Int8Weights):
         rows = self._rows(x)
         count = rows.shape[0]
         steps, both = torch.empty(count), torch.empty(2 * count, self.in_features)
-        self._kernels.split(rows.data_ptr(), both.data_ptr(), steps.data_ptr(), rows=count, n=self.in_features)
+        kernels = row_kernels()
+        kernels.split(rows.data_ptr(), both.data_ptr(), steps.data_ptr(), rows=count, n=self.in_features)
         y = self._multiply(both)
-        self._kernels.finish_split(
-            y.data_ptr(), steps.data_ptr(), self._bias_address, self._bias_address != 0, rows=count, n=self.out_features
-        )
+        kernels.finish_split(y.data_ptr(), steps.data_ptr(), *self._bias(), rows=count, n=self.out_features)
         return y[:count].view(*x.shape[:-1], self.out_features)

@@ -112,7 +112,7 @@ class RowKernel:
         signature = types.void(*(numba_types[a] for a in arguments), *[types.intp] * 4)
         try:
             compiled = cfunc(signature, cache=True, **options)(function)
-        except RuntimeError:  # no folder to keep it in
+        except (RuntimeError, OSError):  # no folder to keep it in, or no room there
             compiled = cfunc(signature, **options)(function)
         shape = [c_types[a] for a in arguments] + [ctypes.c_ssize_t] * 4
         self._compiled = compiled  # owns the code
@@ -126,10 +126,7 @@ class RowKernel:
             return
         count = min(rows, torch.get_num_threads())
         ends = [rows * part // count for part in range(count + 1)]
-        shares = [
-            _threads().submit(self._shared, *arguments, rows, n, begin, end)
-            for begin, end in pairwise(ends[1:])
-        ]
+        shares = [_threads().submit(self._shared, *arguments, rows, n, begin, end) for begin, end in pairwise(ends[1:])]
         self._shared(*arguments, rows, n, 0, ends[1])
         for share in shares:
             share.result()

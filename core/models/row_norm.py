@@ -16,12 +16,17 @@ class RowNorm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(weight.to(torch.float32, copy=True), requires_grad=False)
         self.eps = eps
-        self._kernel = row_kernels().rms_norm
 
     def forward(self, x: Tensor) -> Tensor:
-        x, n = x.contiguous(), x.shape[-1]
+        """TypeError for another dtype, ValueError for another width: the kernel takes addresses and would not know."""
+        weight, n = self.weight, x.shape[-1]
+        if not x.dtype == weight.dtype == torch.float32:
+            raise TypeError(f"RowNorm takes float32, not {x.dtype} with a weight of {weight.dtype}")
+        if n != weight.numel():
+            raise ValueError(f"rows of {n} numbers, a weight of {weight.numel()}")
+        x = x.contiguous()
         out = torch.empty_like(x)
-        self._kernel(x.data_ptr(), self.weight.data_ptr(), out.data_ptr(), self.eps, rows=x.numel() // n, n=n)
+        row_kernels().rms_norm(x.data_ptr(), weight.data_ptr(), out.data_ptr(), self.eps, rows=x.numel() // n, n=n)
         return out
 
 

@@ -1,5 +1,7 @@
 """8-bit layers: what they compute is what their quantised numbers say, and how far that is from the truth."""
 
+import copy
+
 import hypothesis.strategies as st
 import pytest
 import torch
@@ -109,3 +111,19 @@ def test_the_shape_is_the_inputs(layer: type[Int8Linear]) -> None:
     strided = torch.randn(3, 144)[:, ::2]
     whole = layer(*layer_parts())
     assert torch.equal(whole(strided), whole(strided.contiguous()))
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_rows_of_another_width_are_refused(kind: type[Int8Linear | Int8SplitLinear]) -> None:
+    layer = kind(*layer_parts(10, 24, 1))
+    with pytest.raises(ValueError, match="12"):
+        layer(torch.randn(2, 12))  # as many numbers as one row of 24
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_copy_lives_on_without_the_original(kind: type[Int8Linear | Int8SplitLinear]) -> None:
+    layer, x = kind(*layer_parts(10, 24, 1)), torch.randn(2, 24)
+    expected, twin = layer(x), copy.deepcopy(layer)
+    assert layer.bias is not None
+    layer.bias.fill_(1e6)
+    assert torch.equal(twin(x), expected)

@@ -119,11 +119,18 @@ def test_sharing_rows_among_threads_changes_no_bit(threads: int, monkeypatch: py
         assert torch.equal(one, other)
 
 
-def test_a_folder_that_cannot_be_written_keeps_nothing_from_working(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_place(self: object) -> None:
-        raise RuntimeError("cannot cache function: no locator available")
+@pytest.mark.parametrize("error", [RuntimeError("cannot cache function: no locator available"), OSError(28, "full")])
+@pytest.mark.parametrize(
+    "where", ["numba.core.ccallback.CFunc.enable_caching", "numba.core.caching.Cache.save_overload"]
+)
+def test_a_folder_that_cannot_be_written_keeps_nothing_from_working(
+    where: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_place(*arguments: object) -> None:
+        raise error
 
-    monkeypatch.setattr("numba.core.ccallback.CFunc.enable_caching", no_place)
+    monkeypatch.setattr(where, no_place)
+    monkeypatch.setattr("numba.core.caching.Cache.load_overload", lambda *arguments: None)  # as at the first start
     row_kernels.cache_clear()
     try:
         x = rows_of(2, 16, 1.0, 1)

@@ -58,6 +58,16 @@ def test_rows_are_normalised_each_by_itself() -> None:
     assert torch.equal(norm(x)[4], norm(x[4:5])[0])
 
 
+def test_what_its_kernel_would_misread_is_refused() -> None:
+    norm = RowNorm(torch.randn(96), 1e-6)
+    with pytest.raises(TypeError, match="bfloat16"):
+        norm(torch.randn(3, 96).bfloat16())
+    with pytest.raises(ValueError, match="95"):
+        norm(torch.randn(3, 95))
+    with pytest.raises(TypeError, match="float16"):
+        norm.half()(torch.randn(3, 96))
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "mixtral", "olmo2"])
 def test_no_other_root_mean_square_norm_is_left_in_a_packed_model(family: str, tmp_path: Path) -> None:
     save_model(tmp_path, family)
