@@ -42,7 +42,7 @@ class NgramIndex:
         # be written to exploit. One table suffices, since n-grams of different lengths differ.
         self._latest: dict[tuple[int, ...], int] = {}
         self._behind = 0  # followers before this position are not entered yet
-        self._text: NDArray[np.int64] | None = None  # what was behind when it was first searched
+        self._text: NDArray[np.int64] | None = None  # all that was taken in at once, while any of it is behind
 
     def __len__(self) -> int:
         """Tokens taken in so far."""
@@ -52,6 +52,10 @@ class NgramIndex:
     def behind(self) -> int:
         """Tokens taken in but not entered."""
         return self._behind
+
+    @property
+    def entered(self) -> int:
+        return len(self._tokens) - self._behind
 
     def append(self, token: int) -> None:
         """Take the next verified token. It is the follower that the n-grams ending before it waited for."""
@@ -66,11 +70,13 @@ class NgramIndex:
             self.append(token)
 
     def begin_with(self, tokens: Sequence[int]) -> None:
-        """Take in a whole text in no time; `catch_up` enters it. ValueError unless it is the first."""
+        """Take in a whole text, 30,000 tokens in about a millisecond; `catch_up` enters it. ValueError unless it is
+        the first."""
         if self._tokens:
             raise ValueError("the index has a text already")
         self._tokens.extend(tokens)
         self._behind = len(self._tokens)
+        self._text = np.array(self._tokens, dtype=np.int64)
 
     def catch_up(self, count: int) -> None:
         """Enter the last `count` of the tokens that are behind; 1,000 take about a millisecond."""
@@ -106,12 +112,9 @@ class NgramIndex:
 
     def _search(self, ngram: tuple[int, ...]) -> int | None:
         """The position behind the latest occurrence of the n-gram whose follower is among those not entered."""
-        if self._text is None:
-            self._text = np.array(self._tokens[: self._behind], dtype=np.int64)
-        last = self._behind - len(ngram)  # the latest start whose follower is behind
-        if last < 1:
+        text, last = self._text, self._behind - len(ngram)  # the latest start whose follower is behind
+        if text is None or last < 1:
             return None
-        text = self._text
         starts = np.flatnonzero(text[:last] == ngram[0])
         for offset, token in enumerate(ngram[1:], 1):
             starts = starts[text[starts + offset] == token]

@@ -20,7 +20,7 @@ from core.device_clock import DeviceInterval
 from core.drafters.base import LOOKUP_DRAFTERS, MODEL_DRAFTERS, DraftJob, DraftStep
 from core.drafters.forced import force, look_ahead
 from core.drafters.model import draft_with_model, drafts_with_model, feed_known, model_draft_limit
-from core.drafters.prompt_lookup import draft_by_lookup, index_piece
+from core.drafters.prompt_lookup import draft_by_lookup, index_round
 from core.evidence import Evidence, RowLogprobs, VerifyBlock, gather_evidence
 from core.layout import RaggedLayout, Segment
 from core.noise import NoiseCache
@@ -90,13 +90,13 @@ def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> tuple[list[D
     if runtime.draft is not None:
         feed_known(runtime.draft, runtime.pool, [(entry.sequence, entry.upto) for entry in plan.catch_up])
     jobs = [DraftJob(item.sequence, item.num_drafts if item.yields else 0) for item in plan.items]
+    texts = ((s := item.sequence, s.target_tokens + item.num_tokens) for item in plan.items if _looks_up(item))
+    index_round(texts, runtime.max_ngram)
     with_model: list[DraftJob] = []
     by_lookup: list[DraftJob] = []
     others: list[DraftJob] = []
     for item, job in zip(plan.items, jobs, strict=True):
         sequence, drafter = item.sequence, item.proposer
-        if drafter in LOOKUP_DRAFTERS or sequence.request.drafter in LOOKUP_DRAFTERS:
-            index_piece(sequence, sequence.target_tokens + item.num_tokens, runtime.max_ngram)
         if drafter in MODEL_DRAFTERS and drafts_with_model(sequence, runtime.draft_reach):
             job.limit = model_draft_limit(sequence, job.limit, runtime.draft_reach)
             job.min_reach = item.min_reach
@@ -113,6 +113,12 @@ def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> tuple[list[D
         steps = draft_with_model(runtime.draft, runtime.pool, with_model, noise, vocab, runtime.max_ngram)
     draft_by_lookup(by_lookup, runtime.max_ngram)
     return jobs, steps
+
+
+def _looks_up(item: RoundItem) -> bool:
+    """Whether lookup drafts for the sequence, in this round or another one."""
+    request = item.sequence.request
+    return not {item.proposer, request.drafter, *request.other_drafters}.isdisjoint(LOOKUP_DRAFTERS)
 
 
 def _lay_out(plan: RoundPlan, jobs: list[DraftJob], block_size: int) -> RaggedLayout:

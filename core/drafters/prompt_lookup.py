@@ -4,35 +4,44 @@ Costs no forward and pays wherever an answer restates its prompt or itself: code
 extraction. The index lives on the sequence and grows with its verified tokens only.
 """
 
+from collections.abc import Iterable
+
 from core.drafters.base import DraftJob, explore_behind, legal_part
 from core.drafters.forced import force
 from core.ngram_index import LookupMatch, NgramIndex
 from core.sequence import Sequence
 
-_PIECE = 2048
+_PIECE = 2048  # tokens, some 2.5 ms
 
 
-def index_text(sequence: Sequence, upto: int, max_ngram: int) -> NgramIndex:
-    """The sequence's index, grown over its first `upto` tokens at least.
-
-    32,000 tokens at once would take 40 ms, so a long prompt is indexed chunk by chunk as it is prefilled, and what
-    comes at once, from the prefix cache, a piece a round (`index_piece`).
-    """
+def index_text(sequence: Sequence, upto: int, max_ngram: int, at_once: int = _PIECE) -> NgramIndex:
+    """The sequence's index, which has taken in its first `upto` tokens at least; at_once: a new one enters no more of
+    them than that, but leaves all to be entered later (`index_round`)."""
     index = sequence.ngrams
     if index is None:
         index = sequence.ngrams = NgramIndex(max_ngram)
-    if not len(index) and upto > _PIECE:
+    if not len(index) and upto > at_once:
         index.begin_with(sequence.tokens[:upto])
     elif len(index) < upto:
         index.extend(sequence.tokens[len(index) : upto])
     return index
 
 
-def index_piece(sequence: Sequence, upto: int, max_ngram: int) -> None:
-    """A round's part in it, which takes some 2.5 ms at most."""
-    index = index_text(sequence, upto, max_ngram)
-    if index.behind:
-        index.catch_up(_PIECE)
+def index_round(wanted: Iterable[tuple[Sequence, int]], max_ngram: int) -> None:
+    """Index each sequence's first so many tokens, as far as a round has time for it.
+
+    32,000 tokens would take 40 ms, so a long prompt is indexed chunk by chunk as it is prefilled, and what comes at
+    once, from the prefix cache, a piece a round; one piece for all sequences, the first of them first.
+    """
+    left = _PIECE
+    for sequence, upto in wanted:
+        known = 0 if sequence.ngrams is None else sequence.ngrams.entered
+        index = index_text(sequence, upto, max_ngram, left)
+        left = max(0, left - (index.entered - known))
+        if index.behind and left:
+            piece = min(left, index.behind)
+            index.catch_up(piece)
+            left -= piece
 
 
 def peek(sequence: Sequence, limit: int, max_ngram: int) -> LookupMatch:

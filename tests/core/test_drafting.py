@@ -1,5 +1,6 @@
 """Who drafts in a round, how far, and what the round tells of it."""
 
+import dataclasses
 import functools
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from transformers import PreTrainedModel
 
 from core.confidence import chosen_probabilities
 from core.drafters.base import DraftJob
-from core.drafters.prompt_lookup import guess, peek
+from core.drafters.prompt_lookup import guess, index_round, peek
 from core.noise import NoiseCache
 from core.penalties import RowGroup
 from core.round import ItemResult, RoundItem, RoundPlan, run_round
@@ -205,6 +206,30 @@ def test_peek_tells_what_lookup_would_propose_and_how_long_a_suffix_it_found(
                 assert (found, length) == (tokens[start + size : start + size + limit], size)
                 return
     assert (found, length) == ([], 0)
+
+
+def test_a_round_indexes_one_piece_for_all_and_finds_the_same_before_and_after() -> None:
+    texts = [random_prompt(700 + 400 * n, seed=n) * 2 for n in range(4)]
+    sequences = [Sequence(make_request(text)) for text in texts]
+    expected = [peek(Sequence(make_request(text)), 5, 4) for text in texts]
+    wanted = [(sequence, len(sequence.tokens)) for sequence in sequences]
+    entered, rounds = 0, 0
+    while entered < sum(map(len, texts)):
+        index_round(wanted, 4)
+        now = sum(sequence.ngrams.entered for sequence in sequences if sequence.ngrams)
+        assert 0 < now - entered <= 2048
+        entered, rounds = now, rounds + 1
+        assert [peek(sequence, 5, 4) for sequence in sequences] == expected
+    assert rounds == -(-sum(map(len, texts)) // 2048)
+
+
+def test_a_prompt_is_indexed_in_rounds_for_whoever_may_come_to_look_it_up() -> None:
+    prompt = random_prompt(40, seed=1)
+    request = make_request(prompt, drafter="model", num_draft_tokens=2)
+    for others, indexed in (((), 0), (("prompt_lookup",), len(prompt))):
+        sequence = Sequence(dataclasses.replace(request, other_drafters=others))
+        Driver(make_runtime(target_model(), draft_model("equal")), prefill_chunk=64).step([sequence])
+        assert (0 if sequence.ngrams is None else len(sequence.ngrams)) == indexed
 
 
 def test_a_guess_is_as_long_as_its_suffix_is_to_be_trusted() -> None:

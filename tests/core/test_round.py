@@ -1,5 +1,6 @@
 """Whole rounds against the slow obvious decoder, and the pitfalls that bit real engines."""
 
+import dataclasses
 import functools
 
 import pytest
@@ -143,9 +144,7 @@ def test_end_token_inside_an_accepted_block_is_the_last_one(drafter: str) -> Non
     runtime = make_runtime(target_model(), target_model())
     text, at = text_and_new_token(runtime)
     base = make_request(PROMPT, drafter=drafter, num_draft_tokens=15, max_tokens=30, ignore_eos=True)
-    request = GenerationRequest(
-        "r", base.prompt, 30, base.sampling, base.verifier, drafter, 15, end_token_ids=frozenset({text[at]})
-    )
+    request = dataclasses.replace(base, end_token_ids=frozenset({text[at]}))
     sequence, _ = deliver(runtime, request)
     assert sequence.output == text[: at + 1]
     assert sequence.finish_reason is FinishReason.STOP
