@@ -3,6 +3,9 @@
 Measured at start-up, corrected while serving by every round that only decodes. Draft lengths are weighed
 with it (docs/draft-length.md): strict sequences with the figures of late, loose ones with those of the
 start, which nothing changes afterwards, since their answers depend on where draft blocks end.
+
+Rows count as they are given: that a recorded CUDA graph pads them to a rectangle is in the figures only as far as
+rounds show it.
 """
 
 from bisect import bisect_left
@@ -19,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 _SMOOTHING = 0.1  # of a round's surprise, what is believed
 _COMMON = 0.3  # of that, what is taken for the whole machine's, whatever the rows
 _LARGEST_SURPRISE = 2.0  # a round held up by something else says little
+_FIRST_SURPRISE = 8.0  # beyond the measured rows, where nothing better is known
+_BESIDE = 0.5  # of what a round takes too long, what is taken for work that its rows have no part in
 
 
 class RowCurve:
@@ -36,7 +41,8 @@ class RowCurve:
             raise ValueError(f"a cost curve needs positive rows with positive seconds, got {dict(points)}")
         self.points = dict(sorted(points.items()))
         self._rows = np.array([0, *self.points], dtype=np.float64)
-        rising = np.minimum.accumulate(np.array(list(self.points.values()))[::-1])[::-1]
+        rising = np.minimum.accumulate(np.array(list(self.points.values()))[::-1])[::-1].tolist()
+        self.points = dict(zip(self.points, rising, strict=True))
         self._seconds = np.array([0.0, *rising])
         self._steps: list[float] = self._rows.tolist()
         self._heights: list[float] = self._seconds.tolist()
@@ -65,38 +71,54 @@ class RowCurve:
         return seconds[at - 1] + (seconds[at] - seconds[at - 1]) * (rows - known[at - 1]) / (known[at] - known[at - 1])
 
     def corrected(self, rows: int, factor: float) -> "RowCurve":
-        """The curve after a forward of `rows` rows took `factor` times what it says: the points next to it move."""
+        """The curve after a forward of `rows` rows took `factor` times what it says: the points next to it move, and
+        push those out of the way that would then say that more rows cost less.
+
+        Behind the last point its slope was but a guess: a new point, at the next power of two, says at once what was
+        seen.
+        """
+        if rows > self.largest:
+            return self._extended(rows, min(factor, _FIRST_SURPRISE))
         factor = min(max(factor, 1 / _LARGEST_SURPRISE), _LARGEST_SURPRISE)
         known = list(self.points)
         at = bisect_left(known, rows)
-        near: dict[int, float] = {}
-        if at in (0, len(known)):
-            near[known[min(at, len(known) - 1)]] = 1.0
+        if at == 0:
+            near = {known[0]: 1.0}
         else:
             low, high = known[at - 1], known[at]
             near = {low: (high - rows) / (high - low), high: (rows - low) / (high - low)}
-        return RowCurve(
-            {
-                n: seconds * (1 + _SMOOTHING * (factor - 1) * (_COMMON + (1 - _COMMON) * near.get(n, 0.0)))
+        moved = np.array(
+            [
+                seconds * (1 + _SMOOTHING * (factor - 1) * (_COMMON + (1 - _COMMON) * near.get(n, 0.0)))
                 for n, seconds in self.points.items()
-            }
+            ]
         )
+        if factor > 1:
+            moved = np.maximum.accumulate(moved)  # otherwise a point could rise unseen behind one that lies lower
+        return RowCurve(dict(zip(known, moved.tolist(), strict=True)))
+
+    def _extended(self, rows: int, factor: float) -> "RowCurve":
+        last = self.points[self.largest]
+        end = 1 << (rows - 1).bit_length()
+        slope = max(0.0, self.at(rows) * factor - last) / (rows - self.largest)
+        return RowCurve(self.points | {end: last + slope * (end - self.largest)})
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardCosts:
     """Seconds of forwards, or anything in proportion to them. per_sequence: of the target's for every sequence beyond
-    the first; per_position: for every position of context that its sequences attend to. draft: None without a draft
-    model."""
+    the first; per_position: for every position of context that its sequences attend to; per_round: of what a round
+    does beside its forwards. draft: None without a draft model."""
 
     target: RowCurve
     draft: RowCurve | None = None
     per_sequence: float = 0.0
     per_position: float = 0.0
+    per_round: float = 0.0
 
     def fixed_part(self, sequences: int, positions: int) -> float:
         """Of a target forward: what its drafts do not change. positions: of all its sequences together."""
-        return self.per_sequence * max(sequences - 1, 0) + self.per_position * positions
+        return self.per_round + self.per_sequence * max(sequences - 1, 0) + self.per_position * positions
 
     def verify(self, rows: int, sequences: int = 1, positions: int = 0) -> float:
         """Seconds of a target forward over so many rows of so many sequences."""
@@ -120,17 +142,24 @@ class LiveCosts:
     ) -> None:
         """A round's target forward with its evidence and commit took `seconds`, its draft forwards as they say.
 
-        Far beyond the measured rows nothing is learnt: the curve's end would have to answer for it.
+        Half of what the target's took too long, or too short, is put down to the round and half to its rows: were it
+        all the rows', a cost that every round has would come to look like the slope where most rounds are.
         """
         if self.now is None:
             return
-        target, draft = self.now.target, self.now.draft
-        if 0 < rows <= 2 * target.largest:
-            target = target.corrected(rows, seconds / self.now.verify(rows, sequences, positions))
+        target, draft, per_round = self.now.target, self.now.draft, self.now.per_round
+        if rows > 0:
+            known = self.now.verify(rows, sequences, positions)
+            surprise = seconds - known
+            if rows <= target.largest:
+                surprise = max(-known / _LARGEST_SURPRISE, min(surprise, known * (_LARGEST_SURPRISE - 1)))
+                per_round = max(0.0, per_round + _SMOOTHING * _BESIDE * surprise)
+                surprise *= 1 - _BESIDE if per_round else 1.0
+            target = target.corrected(rows, 1 + surprise / target.at(rows))
         by_rows: dict[int, list[float]] = {}
         for step in draft_steps:
             by_rows.setdefault(step.rows, []).append(step.seconds)
         for fed, took in by_rows.items():  # as one, since a round's steps are much alike
-            if draft is not None and fed <= 2 * draft.largest:
+            if draft is not None:
                 draft = draft.corrected(fed, sum(took) / len(took) / draft.at(fed))
-        self.now = replace(self.now, target=target, draft=draft)
+        self.now = replace(self.now, target=target, draft=draft, per_round=per_round)

@@ -64,12 +64,36 @@ def test_serving_corrects_what_is_believed_now_and_never_the_start() -> None:
     assert before.verify(8) == 0.2
 
 
-def test_rows_far_beyond_the_measured_teach_nothing() -> None:
+def test_rows_beyond_the_measured_are_learnt_as_soon_as_they_are_seen() -> None:
     live = LiveCosts()
-    live.begin(ForwardCosts(RowCurve({1: 0.1, 8: 0.2})))
-    live.observe(500, 1, 0, 99.0)
+    live.begin(ForwardCosts(RowCurve({1: 0.1, 32: 0.1})))
+    for _ in range(60):
+        live.observe(300, 30, 0, 0.7)
     assert live.now is not None
-    assert live.now.target.points == {1: 0.1, 8: 0.2}
+    assert live.now.verify(300, 30) == pytest.approx(0.7, rel=0.05)
+    assert live.now.verify(32, 30) < 0.2
+    assert list(live.now.target.points) == [1, 32, 512]
+
+
+def test_what_every_round_takes_beside_its_forward_does_not_look_like_its_rows() -> None:
+    """Start-up times forwards alone; serving adds the same to each round, mostly seen at the usual number of rows."""
+    live, measured = LiveCosts(), ForwardCosts(RowCurve({1: 0.10, 4: 0.11, 8: 0.15, 16: 0.22}))
+    live.begin(measured)
+    for _ in range(300):
+        live.observe(16, 16, 0, 0.25)
+        live.observe(8, 8, 0, 0.18)
+    assert live.now is not None
+    assert live.now.verify(16, 16) == pytest.approx(0.25, rel=0.03)
+    assert live.now.verify(16) - live.now.verify(8) == pytest.approx(0.07, rel=0.15)
+
+
+def test_a_point_below_what_is_seen_gives_way() -> None:
+    """Rather than hide how far the one before it has risen, to let it all out later."""
+    curve = RowCurve({1: 0.10, 2: 0.101, 4: 0.11})
+    for _ in range(200):
+        curve = curve.corrected(1, 0.105 / curve.at(1))
+    assert curve.at(1) == pytest.approx(0.105, rel=0.01)
+    assert curve.points[1] <= curve.points[2] <= curve.points[4]
 
 
 def test_pinned_costs_are_the_start_and_measured_ones_the_present() -> None:
