@@ -17,13 +17,17 @@ LONGEST_MATCH = 4
 CERTAIN = 0.98  # no draft is certain
 _FIRST, _LATER, _LOOSENED = 0.7, 0.8, 0.25  # before anything is known
 _FIRST_BY_MATCH = (0.25, 0.45, 0.6, 0.75)
+_MISTAKES = 0.7  # likewise, for each that the draft model expects: small models doubt more than they err
+_FEWEST, _MOST_MISTAKES = 0.1, 3.0
+_OLDEST = 1e-6  # age, at which trials count for nothing
 
 
 class Outcome(NamedTuple):
     """What became of one block. match: tokens of the suffix that lookup found, 0 where it was not asked. drafted: how
     many; accepted: the leading ones delivered, loosened ones included; loosened: which of them, by position in the
-    block. turns: draft forwards. reach: how many the draft model expected to be accepted; 0 if it was not asked.
-    window: drafts that must follow a loosened one in its block."""
+    block. turns: draft forwards. doubt: of the drafts that were checked, up to and including the first mismatch, how
+    many the draft model expected to be wrong; None if it was not asked. window: drafts that must follow a loosened one
+    in its block."""
 
     drafter: str
     match: int
@@ -31,8 +35,12 @@ class Outcome(NamedTuple):
     accepted: int
     loosened: tuple[int, ...] = ()
     turns: int = 0
-    reach: float = 0.0
+    doubt: float | None = None
     window: int = 0
+
+    @property
+    def rejected(self) -> bool:
+        return self.accepted < self.drafted
 
 
 @dataclass(slots=True)
@@ -51,41 +59,61 @@ class Tally:
         return min((self.hits + parent * weight) / (self.trials + weight), CERTAIN)
 
 
-def _tallies() -> list[Tally]:
-    return [Tally() for _ in range(LONGEST_MATCH)]
+@dataclass(slots=True)
+class Record:
+    """Of one drafter's blocks. first: by the length of the suffix found, one alone for the draft model. age: what is
+    left of all trials after rounds in which it did not draft."""
+
+    first: list[Tally]
+    later: Tally = field(default_factory=Tally)
+    age: float = 1.0
+
+    def forget(self, left: float) -> None:
+        self.age = max(self.age * left, _OLDEST)
+
+    def settle(self) -> None:
+        """Turn the age into trials that are gone, so that a new one may be added."""
+        if self.age < 1.0:
+            for tally in (*self.first, self.later):
+                tally.add(0.0, 0.0, self.age)
+            self.age = 1.0
+
+
+def _record(kinds: int) -> Record:
+    return Record([Tally() for _ in range(kinds)])
 
 
 @dataclass(slots=True)
 class Acceptance:
-    """weight: trials that the parent's word counts for. fade: what is left of a trial one block later. age: what is
-    left of all of them after rounds without drafts."""
+    """weight: trials that the parent's word counts for. fade: what is left of a trial one block later. mistakes: wrong
+    drafts, for each that the draft model by its own confidence expected to be."""
 
     parent: "Acceptance | None" = None
     weight: float = 4.0
     fade: float = 0.95
-    age: float = 1.0
-    model_first: Tally = field(default_factory=Tally)
-    model_later: Tally = field(default_factory=Tally)
-    lookup_first: list[Tally] = field(default_factory=_tallies)
-    lookup_later: Tally = field(default_factory=Tally)
+    model: Record = field(default_factory=lambda: _record(1))
+    lookup: Record = field(default_factory=lambda: _record(LONGEST_MATCH))
     deferred: Tally = field(default_factory=Tally)
     turns: Tally = field(default_factory=Tally)
-    reached: Tally = field(default_factory=Tally)
+    mistakes: Tally = field(default_factory=Tally)
+
+    def record(self, drafter: str) -> Record:
+        return self.lookup if drafter == "prompt_lookup" else self.model
 
     def first(self, drafter: str, match: int) -> float:
         """Of the block's first draft. match: how long a suffix lookup found."""
-        if drafter == "prompt_lookup":
-            step = min(match, LONGEST_MATCH) - 1
-            parent = _FIRST_BY_MATCH[step] if self.parent is None else self.parent.first(drafter, match)
-            return self.lookup_first[step].mean(parent, self.weight / self.age)
-        parent = _FIRST if self.parent is None else self.parent.first(drafter, match)
-        return self.model_first.mean(parent, self.weight / self.age)
+        record, step = self.record(drafter), _kind(drafter, match)
+        if self.parent is not None:
+            parent = self.parent.first(drafter, match)
+        else:
+            parent = _FIRST_BY_MATCH[step] if drafter == "prompt_lookup" else _FIRST
+        return record.first[step].mean(parent, self.weight / record.age)
 
     def later(self, drafter: str) -> float:
         """Of a draft behind an accepted one."""
         parent = _LATER if self.parent is None else self.parent.later(drafter)
-        tally = self.lookup_later if drafter == "prompt_lookup" else self.model_later
-        return tally.mean(parent, self.weight / self.age)
+        record = self.record(drafter)
+        return record.later.mean(parent, self.weight / record.age)
 
     def loosening(self) -> float:
         """Of a mismatch with its window inside the block: that it is loosened."""
@@ -97,41 +125,47 @@ class Acceptance:
         parent = 1.5 if self.parent is None else self.parent.per_turn()
         return max(1.0, (self.turns.hits + parent * self.weight) / (self.turns.trials + self.weight))
 
-    def trust(self) -> float:
-        """Drafts accepted for each that the draft model, by its own confidence, expected to be; at most 1."""
-        return min((self.reached.hits + self.weight) / (self.reached.trials + self.weight), 1.0)
+    def doubt(self) -> float:
+        """Drafts that are wrong for each that the draft model, by its own confidence, expected to be.
+
+        The target takes most of what a small model is in doubt about, so that one stopped by its own word alone would
+        stop far too early; a few blocks show by how much."""
+        parent = _MISTAKES if self.parent is None else self.parent.doubt()
+        found = (self.mistakes.hits + parent) / (self.mistakes.trials + 1.0)
+        return min(max(found, _FEWEST), _MOST_MISTAKES)
 
     def note(self, outcome: Outcome) -> None:
         """Learn from a block; one without drafts, or of tokens that a grammar forced, teaches nothing."""
         if outcome.drafted == 0 or outcome.drafter == "none":
             return
-        if self.age < 1.0:
-            for tally in (self.model_first, self.model_later, *self.lookup_first, self.lookup_later):
-                tally.add(0.0, 0.0, self.age)
-            self.age = 1.0
-        lookup = outcome.drafter == "prompt_lookup"
-        first = self.lookup_first[min(max(outcome.match, 1), LONGEST_MATCH) - 1] if lookup else self.model_first
+        record = self.record(outcome.drafter)
+        record.settle()
+        first = record.first[_kind(outcome.drafter, outcome.match)]
         first.add(float(outcome.accepted > 0 and 0 not in outcome.loosened), 1.0, self.fade)
-        rejected = outcome.accepted < outcome.drafted
         if outcome.accepted:
             behind = sum(position > 0 for position in outcome.loosened)
-            trials = outcome.accepted - 1 + rejected
-            later = self.lookup_later if lookup else self.model_later
-            later.add(outcome.accepted - 1 - behind, trials, self.fade)
-        could = rejected and outcome.accepted + outcome.window < outcome.drafted
+            trials = outcome.accepted - 1 + outcome.rejected
+            record.later.add(outcome.accepted - 1 - behind, trials, self.fade)
+        could = outcome.rejected and outcome.accepted + outcome.window < outcome.drafted
         if outcome.loosened or could:
             self.deferred.add(len(outcome.loosened), len(outcome.loosened) + could, self.fade)
-        if outcome.reach:
-            self.reached.add(outcome.accepted, outcome.reach, self.fade)
+        if outcome.doubt is not None:
+            self.mistakes.add(float(outcome.rejected), outcome.doubt, self.fade)
         if outcome.drafter == "multilevel" and outcome.turns:
             self.turns.add(outcome.drafted, outcome.turns, self.fade)
+
+
+def _kind(drafter: str, match: int) -> int:
+    """Which of a record's `first` a block belongs to."""
+    return min(max(match, 1), LONGEST_MATCH) - 1 if drafter == "prompt_lookup" else 0
 
 
 def hopeful() -> Acceptance:
     """A mean that begins with a few good outcomes: what is tried is soon known to be bad, what is not never to be
     good."""
-    first, later, lookup = Tally(3.8, 4.0), Tally(3.8, 4.0), [Tally(1.6, 2.0) for _ in range(LONGEST_MATCH)]
-    return Acceptance(None, 2.0, 0.995, 1.0, first, later, lookup, Tally(1.9, 2.0))
+    model = Record([Tally(3.8, 4.0)], Tally(3.8, 4.0))
+    lookup = Record([Tally(1.6, 2.0) for _ in range(LONGEST_MATCH)], Tally(1.9, 2.0))
+    return Acceptance(None, 2.0, 0.99, model, lookup)
 
 
 GUESS = Acceptance()

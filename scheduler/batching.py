@@ -99,15 +99,15 @@ class Batcher:
 
     def learn(self, batch: Batch, result: RoundResult) -> None:
         """Take in what became of a round's drafts."""
-        for job, item in zip(batch.jobs, result.items, strict=True):
-            self.drafts.learn(job, item)
+        for job, item, outcome in zip(batch.jobs, batch.plan.items, result.items, strict=True):
+            self.drafts.learn(job, item.num_drafts, outcome)
 
     def _plan_for(
         self, jobs: Collection[Job], preempted: list[Job], admit: bool
     ) -> tuple[list[Share], dict[Job, CatchUp]]:
         """Shares and catch-ups of these running jobs, and of newcomers; adds to `preempted`."""
         self.drafts.plan(jobs, self.limits.prefill_chunk)
-        feed = DraftFeed(self.pool, self.limits.prefill_chunk, self.reach)
+        feed = DraftFeed(self.pool, self.drafts.feed_budget, self.reach, self.drafts.reads_prompts)
         feed.consider_all(jobs)
         shares = self._give_blocks(self._share_rows(jobs), preempted)
         if admit:

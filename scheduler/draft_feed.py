@@ -30,11 +30,13 @@ from scheduler.sharing import Share
 class DraftFeed:
     """One round's decisions: `consider` sets `Job.drafts_wait`, `catch_ups` gives the plan's orders."""
 
-    def __init__(self, pool: BlockPool, budget: int, reach: DraftReach) -> None:
-        """budget: tokens to feed, over all sequences."""
+    def __init__(self, pool: BlockPool, budget: int, reach: DraftReach, reads_prompts: bool = True) -> None:
+        """budget: tokens to feed, over all sequences. reads_prompts: whether those of adaptive strict ones are read
+        along, though nobody knows yet if they will draft."""
         self._pool = pool
         self._left = budget
         self._reach = reach
+        self._reads_prompts = reads_prompts
         self._upto: dict[Job, int] = {}  # the first so many tokens of a sequence are within the budget
         self._written: set[int] = set()  # blocks that somebody feeds in this round
 
@@ -72,8 +74,11 @@ class DraftFeed:
 
     def _wants_model(self, job: Job) -> bool:
         """Whether the draft model is to draft for the job: now, or once its prompt is read."""
-        wish = job.drafting.wish if job.sequence.output_len else None
-        asked = wish is None or (wish.num_drafts > 0 and wish.drafter in MODEL_DRAFTERS)
+        wish, request = job.drafting.wish, job.sequence.request
+        if not job.sequence.output_len:
+            asked = self._reads_prompts or job.loose or not request.adaptive
+        else:
+            asked = wish is None or (wish.num_drafts > 0 and wish.drafter in MODEL_DRAFTERS)
         return asked and drafts_with_model(job.sequence, self._reach)
 
     def _lags(self, job: Job) -> bool:

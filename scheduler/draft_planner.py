@@ -1,71 +1,69 @@
 """DraftPlanner: how much each adaptive sequence wants to draft in the round being planned, and with what.
 
-It gathers what the rule of draft_length.py weighs (the costs, each sequence's acceptance, whether lookup has
-anything to propose), asks it once for all strict sequences together and once for each loose one alone, and learns
-from what became of the drafts. Two things stand beside the rule:
+It gathers what the rule of draft_length.py weighs (the costs, each sequence's options), asks it once for all strict
+sequences together and once for each loose one alone, and learns from what became of the drafts. Beside the rule stand
+probes (probing.py), and neighbours that never draft:
 
-Probes. Where nothing pays nothing is drafted, so nothing would ever be learnt again. After a pause, which doubles
-each time, a draft or two are tried: by a strict sequence only out of an allowance of PROBING of the rounds' time.
-
-Neighbours that never draft. A round with an `off` request in it may take COMPANY times what it would take without
-drafts. Strict drafts are cut to that. Loose blocks are never cut; they are held back for some rounds, but for fewer
-than the tokens that they are expected to deliver, so that no loose answer is slower than its neighbours.
+A round with an `off` request in it may take COMPANY times what it would take without drafts, what the draft model
+reads ahead included. Strict drafts are cut to that. Loose blocks are never cut; they are held back for some rounds, but
+for fewer than the tokens that they are expected to deliver, so that no loose answer is slower than its neighbours.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from core.drafters.base import MODEL_DRAFTERS
-from core.drafters.model import DraftReach, drafts_with_model, model_draft_limit
-from core.drafters.prompt_lookup import peek
+from core.drafters.model import DraftReach
 from core.forward_costs import ForwardCosts, LiveCosts
 from core.round_plan import ItemResult
-from core.sequence import Sequence
 from scheduler.acceptance import GUESS, hopeful
-from scheduler.draft_length import Base, Choice, Option, base_seconds, cheapest_row, choose_drafts
-from scheduler.drafting import NOTHING, Wish, window_of
+from scheduler.draft_length import choose_drafts
+from scheduler.draft_option import Base, Choice, base_seconds, cheapest_row
+from scheduler.draft_options import DraftOptions
+from scheduler.drafting import NOTHING, Wish, is_loose, window_of
 from scheduler.job import Job
 from scheduler.loose_length import choose_block
+from scheduler.probing import Candidate, Load, Probes, due, probe
 
 COMPANY = 1.5
 FULL_HOUSE = 0.9  # tokens that a draft's row costs at the rate without drafts
-PROBING = 0.02
-LAG_ROUNDS = 8  # once the draft model has caught up it drafts for many rounds, of which each pays a part
-MOST_PROBES = 4  # that a round weighs
-SAVED_ROUNDS = 4  # of allowance at most
-PROBE_DRAFTS = {True: 1, False: 2}  # with the draft model, without
-MOST_FORCED = 16
+LOOK_AGAIN = 32  # rounds of a full house after which it is looked at all the same
+LEAST_FEED = 8  # of a chunk, one part that the draft model may read ahead however little time there is: loose ones wait
 
 
 class DraftPlanner:
-    """One per engine, used between rounds only. mean: acceptance of all strict sequences so far."""
+    """One per engine, used between rounds only. mean: acceptance of all strict sequences so far. feed_budget: tokens
+    that the draft model may read ahead in the round planned last. reads_prompts: whether it is worth it to read those
+    of adaptive strict sequences, as things are."""
 
     def __init__(self, costs: LiveCosts, reach: DraftReach, max_ngram: int, max_context: int) -> None:
         """reach: of the draft model. max_context: positions of one sequence."""
-        self._costs, self._reach = costs, reach
-        self._max_ngram, self._max_context = max_ngram, max_context
+        self._costs = costs
+        self._options = DraftOptions(reach, max_ngram, max_context)
+        self._probes = Probes()
         self.mean = hopeful()
-        self._allowance = 0.0  # seconds
-        self._per_token = 0.0  # seconds, in the round that was planned last
+        self.feed_budget = 0
+        self.reads_prompts = True
+        self._rate = 0.0  # of the last round in which anybody drafted
+        self._full_rounds = 0
 
     def adopt(self, job: Job) -> None:
         """A newcomer: what it is to believe before it knows better."""
         job.drafting.acceptance.parent = GUESS if job.loose else self.mean
 
     def plan(self, jobs: Iterable[Job], chunk: int) -> None:
-        """Set `wish` and `hold` of all jobs. chunk: prompt tokens that the round may feed."""
-        costs = self._costs
-        jobs = list(jobs)
-        if costs.now is None or costs.start is None:
+        """Set `wish`, `most` and `hold` of all jobs. chunk: prompt tokens that the round may feed to each model."""
+        costs, jobs = self._costs, list(jobs)
+        self.feed_budget, self.reads_prompts = chunk, True
+        drafting = [job for job in jobs if job.sequence.request.drafter != "none"]
+        if costs.now is None or costs.start is None or not drafting:
             return
-        adaptive = [job for job in jobs if job.sequence.request.adaptive]
-        if not adaptive:
-            return
-        for job in adaptive:
-            if job.loose:
-                self._plan_loose(job, costs.start)
-            else:
-                job.drafting.wish = NOTHING
+        for job in drafting:
+            job.drafting.most = None
+            if job.sequence.request.adaptive:
+                if job.loose:
+                    self._plan_loose(job, costs.start)
+                else:
+                    job.drafting.wish = NOTHING
         decoding = [job for job in jobs if job.decoding]
         fed = min(chunk, sum(job.sequence.pending for job in jobs if not job.decoding))
         plain = Base(
@@ -77,19 +75,22 @@ class DraftPlanner:
         if any(job.sequence.request.drafter == "none" for job in decoding):
             plain = plain._replace(most_seconds=COMPANY * base_seconds(costs.now, plain))
         base = self._with_blocks(plain, decoding, costs.now)
-        self._plan_strict([job for job in adaptive if job.decoding and not job.loose], base, costs.now)
+        strict = [job for job in drafting if job.decoding and job.sequence.request.adaptive and not job.loose]
+        seconds = self._plan_strict(strict, base, costs.now)
+        if base.bounded:
+            self.feed_budget = _affordable_rows(costs.now, base.most_seconds - seconds, chunk)
 
-    def learn(self, job: Job, result: ItemResult) -> None:
-        """Take in what a verification round made of the job's wish."""
+    def learn(self, job: Job, asked: int, result: ItemResult) -> None:
+        """Take in what a verification round made of the job's wish, of which `asked` drafts found room."""
         wish = job.drafting.wish
         if wish is None or not result.tokens:
             return
         job.drafting.held = 0
-        outcome = job.drafting.learn(wish, result, window_of(job.sequence.request))
+        outcome = job.drafting.learn(wish, asked, result)
         if not job.loose:
             self.mean.note(outcome)
-            if wish.probe:  # what it delivered has paid for itself
-                self._allowance += outcome.accepted * self._per_token
+            if wish.probe:
+                self._probes.refund(outcome.accepted)
 
     def _plan_loose(self, job: Job, costs: ForwardCosts) -> None:
         """Nothing but the job's own request and history and the costs at the start may have a say here."""
@@ -99,146 +100,133 @@ class DraftPlanner:
         drafting.known_at, drafting.wish = sequence.output_len, NOTHING
         if sequence.output_len == 0:
             return
-        cap = min(sequence.request.num_draft_tokens, self._max_context - len(sequence.tokens))
-        options, match = self._options(job, cap, None)
+        options, match = self._options.of(job, self._options.loose_cap(job), None)
         window, loosening = window_of(sequence.request), drafting.acceptance.loosening()
         choice, tokens, _ = choose_block(costs, len(sequence.tokens), options, window, loosening)
         if choice.option is not None:
             drafting.wish = Wish(choice.option.drafter, choice.num_drafts, match=match, tokens=tokens)
-        elif drafting.idle >= drafting.pause and options:
-            drafting.wish = _probe(options[0], match)
+        elif (next_one := due(drafting, options)) is not None:
+            drafting.wish = probe(next_one[0], match)
 
     def _with_blocks(self, plain: Base, decoding: list[Job], costs: ForwardCosts) -> Base:
-        """The round with all drafts that are not for the rule to decide; sets `hold`."""
-        base, steps = plain, list[float]()
-        for job in sorted(decoding, key=lambda job: (job.last_turn, job.rank)):
-            wish, request = job.drafting.wish, job.sequence.request
+        """The round with all drafts that are not for the rule to decide; sets `hold`, and `most` of fixed lengths."""
+        base = plain
+        for job in sorted(decoding, key=_turn) if plain.bounded else decoding:
             job.drafting.hold = False
-            if wish is None:  # of fixed length
-                drafter, drafts, tokens = request.drafter, request.num_draft_tokens, 1.0
-            else:
-                drafter, drafts, tokens = wish.drafter, wish.num_drafts, wish.tokens
+            drafts, turns, tokens = _block(job)
             if not drafts:
                 continue
-            turns = drafts if drafter in MODEL_DRAFTERS else 0
-            if drafter == "multilevel":
-                turns = max(1, round(turns / job.drafting.acceptance.per_turn()))
-            after = [*steps, *[0.0] * (turns - len(steps))]
-            after[:turns] = [rows + 1 for rows in after[:turns]]
-            more = base._replace(tokens=base.tokens + tokens - 1, rows=base.rows + drafts, draft_rows=tuple(after))
-            if wish is not None and job.drafting.held + 2 <= tokens and _too_long(costs, more):
+            more = _with_block(base, drafts, turns, tokens)
+            wish = job.drafting.wish
+            if not _too_long(costs, more):
+                base = more
+            elif wish is None and not is_loose(job.sequence.request):  # a shorter block is no other answer
+                while drafts and _too_long(costs, more):
+                    drafts -= 1
+                    more = _with_block(base, drafts, min(turns, drafts), tokens)
+                job.drafting.most, base = drafts, more
+            elif wish is not None and job.drafting.held + 2 <= tokens:
                 job.drafting.hold = True
                 job.drafting.held += 1
                 base = base._replace(tokens=base.tokens - 1, rows=base.rows - 1, sequences=base.sequences - 1)
             else:
-                base, steps = more, after
+                base = more
         return base
 
-    def _plan_strict(self, jobs: list[Job], base: Base, costs: ForwardCosts) -> None:
+    def _plan_strict(self, jobs: list[Job], base: Base, costs: ForwardCosts) -> float:
+        """Set the jobs' wishes; seconds of the round with them."""
+        seconds = base_seconds(costs, base)
+        self.reads_prompts = self._worth_reading(len(jobs), base, seconds, costs)
         if not jobs:
-            return
-        caps = [self._strict_cap(job) for job in jobs]
-        price = base.tokens / base_seconds(costs, base) * cheapest_row(costs, base, max(1, sum(caps)))
-        if price >= FULL_HOUSE:  # what the surest drafts would gain is not worth weighing
-            return
-        found = [self._options(job, cap, costs) for job, cap in zip(jobs, caps, strict=True)]
-        verdict = choose_drafts(costs, base, [options for options, _ in found])
-        bounded = base.most_seconds < float("inf")
+            return seconds
+        caps = [self._options.strict_cap(job) for job in jobs]
+        rate = base.tokens / seconds
+        if rate * cheapest_row(costs, base, max(1, sum(caps))) >= FULL_HOUSE:
+            # What the surest drafts would gain is not worth weighing; but rows may have been measured wrong.
+            self._full_rounds += 1
+            if self._full_rounds % LOOK_AGAIN:
+                self._probes.earn(seconds, rate)
+                return seconds
+        found = [self._options.of(job, cap, costs) for job, cap in zip(jobs, caps, strict=True)]
+        verdict = choose_drafts(costs, base, [options for options, _ in found], self._rate)
+        load = Load(verdict.seconds, float(base.rows), sum(base.draft_rows[:1]))
         for job, choice, (_, match) in zip(jobs, verdict.choices, found, strict=True):
             if choice.option is not None:
-                job.drafting.wish = _strict_wish(job, choice, match, bounded)
-        self._allowance = min(self._allowance + PROBING * verdict.seconds, SAVED_ROUNDS * verdict.seconds)
-        self._per_token = 1 / verdict.rate
-        self._plan_probes(jobs, found, base, verdict.seconds, costs)
+                job.drafting.wish = _strict_wish(job, choice, match, base.bounded)
+                load.rows += choice.num_drafts
+                load.draft_rows += choice.option.turn_rows
+        self._rate = verdict.rate
+        self._probes.earn(verdict.seconds, verdict.rate)
+        candidates = [
+            Candidate(job, next_one[0], match, next_one[1])
+            for job, (options, match) in zip(jobs, found, strict=True)
+            if (next_one := due(job.drafting, options)) is not None
+        ]
+        self._probes.plan(candidates, load, base, costs)
+        return load.seconds
 
-    def _plan_probes(
-        self, jobs: list[Job], found: list[tuple[list[Option], int]], base: Base, seconds: float, costs: ForwardCosts
-    ) -> None:
-        """Those that are due, as long as the allowance lasts. One that costs more than can be saved runs it into debt:
-        were it never tried, a cost that was measured wrong would stay so. seconds: of the round so far."""
-        tries, saved = MOST_PROBES, SAVED_ROUNDS * seconds
-        for job, (options, match) in zip(jobs, found, strict=True):
-            if job.drafting.wish is NOTHING and options and job.drafting.idle >= job.drafting.pause and tries:
-                tries -= 1
-                wish, cost = self._affordable(options, match, base, costs)
-                if job.drafting.paid:  # the draft model is still catching up for it
-                    job.drafting.wish = wish
-                elif min(cost, saved) <= self._allowance and seconds + cost <= base.most_seconds:
-                    job.drafting.wish, job.drafting.paid = wish, True
-                    self._allowance -= cost
-                    seconds += cost
+    def _worth_reading(self, jobs: int, base: Base, seconds: float, costs: ForwardCosts) -> bool:
+        """Whether a draft of the draft model, as good as they are on average, would pay at the rate without drafts."""
+        if costs.draft is None or not base.tokens:
+            return True
+        known, sharing = sum(base.draft_rows[:1]), jobs + 1
+        step = (costs.draft.at(known + sharing) - costs.draft.at(known)) / sharing
+        return self.mean.first("model", 0) > base.tokens / seconds * (cheapest_row(costs, base, sharing) + step)
 
-    def _affordable(self, options: list[Option], match: int, base: Base, costs: ForwardCosts) -> tuple[Wish, float]:
-        """The cheapest probe and its seconds."""
-        wishes = [(_probe(option, match), option) for option in options]
-        costed = []
-        for wish, option in wishes:
-            seconds = costs.target.at(base.rows + wish.num_drafts) - costs.target.at(base.rows)
-            if option.per_turn and costs.draft is not None:
-                seconds += costs.draft.at(option.turn_rows) + LAG_ROUNDS * option.lag
-            costed.append((wish, seconds))
-        return min(costed, key=lambda entry: entry[1])
 
-    def _strict_cap(self, job: Job) -> int:
-        """Drafts beyond max_tokens would be waste; the bonus row gives one token."""
-        sequence = job.sequence
-        room = min(self._max_context - len(sequence.tokens), sequence.request.max_tokens - sequence.output_len - 1)
-        return max(0, min(sequence.request.num_draft_tokens, room))
+def _turn(job: Job) -> tuple[int, tuple[float, int]]:
+    return job.last_turn, job.rank
 
-    def _options(self, job: Job, cap: int, costs: ForwardCosts | None) -> tuple[list[Option], int]:
-        """What could draft for the job, and how long a suffix lookup found. costs: None leaves the draft model's lag
-        out, which is no fact about the sequence alone."""
-        sequence, known = job.sequence, job.drafting.acceptance
-        options: list[Option] = []
-        match = 0
-        if cap < 1:
-            return options, match
-        if forced := _forced(sequence, cap):
-            options.append(Option("none", 1.0, 1.0, forced))
-        for drafter in (sequence.request.drafter, *sequence.request.other_drafters):
-            if drafter == "prompt_lookup":
-                found = peek(sequence, cap, self._max_ngram)
-                if match := found.length:
-                    option = Option(drafter, known.first(drafter, match), known.later(drafter), len(found.tokens))
-                    options.insert(0, option)
-            elif drafts_with_model(sequence, self._reach):
-                most = model_draft_limit(sequence, cap, self._reach)
-                per_turn = known.per_turn() if drafter == "multilevel" else 1.0
-                lag = 0.0
-                if costs is not None and costs.draft is not None:
-                    behind = len(sequence.tokens) - sequence.draft_tokens
-                    if behind > 2:  # more than a round with drafts leaves
-                        lag = max(0.0, costs.draft.at(behind) - costs.draft.at(1)) / LAG_ROUNDS
-                options.append(Option(drafter, known.first(drafter, 0), known.later(drafter), most, per_turn, lag))
-        return options, match
+
+def _block(job: Job) -> tuple[int, int, float]:
+    """Drafts of a block that is not for the rule to decide, draft forwards for them, and tokens to be expected."""
+    wish, request = job.drafting.wish, job.sequence.request
+    drafter, drafts, tokens = request.drafter, request.num_draft_tokens, 1.0  # of fixed length
+    if wish is not None:
+        drafter, drafts, tokens = wish.drafter, wish.num_drafts, wish.tokens
+    turns = drafts if drafter in MODEL_DRAFTERS else 0
+    if drafts and drafter == "multilevel":
+        turns = max(1, round(turns / job.drafting.acceptance.per_turn()))
+    return drafts, turns, tokens
+
+
+def _with_block(base: Base, drafts: int, turns: int, tokens: float) -> Base:
+    steps = [*base.draft_rows, *[0.0] * (turns - len(base.draft_rows))]
+    steps[:turns] = [rows + 1 for rows in steps[:turns]]
+    return base._replace(tokens=base.tokens + tokens - 1, rows=base.rows + drafts, draft_rows=tuple(steps))
 
 
 def _too_long(costs: ForwardCosts, base: Base) -> bool:
-    return base.most_seconds < float("inf") and base_seconds(costs, base) > base.most_seconds
+    return base.bounded and base_seconds(costs, base) > base.most_seconds
 
 
-def _forced(sequence: Sequence, cap: int) -> int:
-    """How many tokens the sequence's grammar leaves no choice of, up to a few."""
-    if sequence.grammar is None:
-        return 0
-    drafts: list[int] = []
-    while len(drafts) < min(cap, MOST_FORCED) and (token := sequence.grammar.forced(drafts)) is not None:
-        drafts.append(token)
-    return len(drafts)
-
-
-def _probe(option: Option, match: int) -> Wish:
-    drafts = min(option.cap, PROBE_DRAFTS[option.per_turn > 0])
-    return Wish(option.drafter, drafts, match=match, probe=True)
+def _affordable_rows(costs: ForwardCosts, seconds: float, most: int) -> int:
+    """The most rows that the draft model reads in so many seconds, within bounds."""
+    least, rows = -(-most // LEAST_FEED), most
+    if costs.draft is None or costs.draft.at(most) <= seconds:
+        return most
+    while least < rows:
+        middle = (least + rows + 1) // 2
+        if costs.draft.at(middle) <= seconds:
+            least = middle
+        else:
+            rows = middle - 1
+    return least
 
 
 def _strict_wish(job: Job, choice: Choice, match: int, bounded: bool) -> Wish:
     """A block that the draft model stays sure of may grow to twice what is expected to pay, unless the round's time is
-    bounded or its last drafts were all wrong; how sure is corrected by how right it was so far."""
-    assert choice.option is not None
-    wish = Wish(choice.option.drafter, choice.num_drafts, choice.min_reach, match)
-    if not choice.option.per_turn:
-        return wish
+    bounded or its last drafts were all wrong.
+
+    It is asked for min_reach in its own terms: where it is wrong `doubt` times as often as it expects, what it gives a
+    chance of p is accepted with about p ** doubt.
+    """
+    option = choice.option
+    assert option is not None
+    tokens = 1 + option.expected(choice.num_drafts)
+    if not option.per_turn:
+        return Wish(option.drafter, choice.num_drafts, choice.min_reach, match, tokens)
     cautious = bounded or not job.drafting.warm
-    most = choice.num_drafts if cautious else min(2 * choice.num_drafts, choice.option.cap)
-    return replace(wish, num_drafts=most, min_reach=min(0.95, choice.min_reach / job.drafting.acceptance.trust()))
+    most = choice.num_drafts if cautious else min(2 * choice.num_drafts, option.cap)
+    least = choice.min_reach ** (1 / job.drafting.acceptance.doubt())
+    return Wish(option.drafter, most, least, match, tokens)

@@ -7,8 +7,9 @@ from core.sequence import GenerationRequest
 from core.verifiers.params import FlyParams, HybridParams
 from scheduler.acceptance import Acceptance, Outcome
 
-FORGET = 0.98  # of what is known, what is left after a round without drafts
-FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # rounds without drafts before the next probe
+FORGET = 0.98  # of what is known of a drafter, what is left after a round in which it did not draft
+MOST_HITS = 4  # probes in a row, each following at once on one that was right
+FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # rounds without a drafter's drafts before its next probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,41 +30,70 @@ NOTHING = Wish()
 
 
 @dataclass(slots=True)
+class Pause:
+    """One drafter's. idle: verification rounds since it last drafted; length: how many of them before it is probed;
+    paid: whether a probe that has yet to come was taken from the allowance. hits: probes in a row that were right."""
+
+    idle: int = 0
+    length: int = FIRST_PAUSE
+    paid: bool = False
+    hits: int = 0
+
+    @property
+    def promising(self) -> bool:
+        """Whether a first probe or few were right, so that the next is worth more than another drafter's first."""
+        return 0 < self.hits < MOST_HITS
+
+    @property
+    def overdue(self) -> int:
+        """Rounds beyond the pause; below 0 while it lasts."""
+        return self.idle - self.length
+
+
+@dataclass(slots=True)
 class Drafting:
-    """wish: None while its length is fixed. idle: verification rounds since it last drafted; pause: how many of them
-    before it probes; paid: whether a probe that has yet to come was taken from the allowance.
-    warm: whether the last round accepted a draft. known_at: the output
-    length that a loose wish was found for. held: rounds that a loose block has been held back for its neighbours'
-    sake; hold: whether it is in the round being planned."""
+    """wish: None while its length is fixed. pauses: by drafter. most: of a fixed length, what this round has time for;
+    None for all. warm: whether the last round accepted a draft. known_at: the output length that a loose wish was found
+    for. held: rounds that a loose block has been held back for its neighbours' sake; hold: whether it is in the round
+    being planned."""
 
     acceptance: Acceptance = field(default_factory=Acceptance)
     wish: Wish | None = None
-    idle: int = 0
-    pause: int = FIRST_PAUSE
+    pauses: dict[str, Pause] = field(default_factory=dict)
+    most: int | None = None
     warm: bool = False
-    paid: bool = False
     known_at: int = -1
     held: int = 0
     hold: bool = False
 
-    def learn(self, wish: Wish, result: ItemResult, window: int) -> Outcome:
-        """Note what became of a wish; its outcome."""
-        outcome = _outcome(wish, result, window)
+    def pause(self, drafter: str) -> Pause:
+        return self.pauses.setdefault(drafter, Pause())
+
+    def learn(self, wish: Wish, asked: int, result: ItemResult) -> Outcome:
+        """Note what became of a wish, of which `asked` drafts found room in the round; its outcome."""
+        request = result.sequence.request
+        outcome = _outcome(wish, asked, result, window_of(request))
         self.warm = outcome.accepted > 0
-        if outcome.drafted == 0:
-            self.idle += 1
-            self.acceptance.age *= FORGET
-            return outcome
-        self.idle, self.paid = 0, False
-        if wish.probe:
-            if outcome.accepted:  # the next one is due at once
-                self.idle = self.pause = FIRST_PAUSE
+        used = outcome.drafter if outcome.drafted else "none"
+        for drafter in (request.drafter, *request.other_drafters):
+            if drafter == used:
+                self._end(self.pause(drafter), wish.probe, outcome.accepted > 0)
             else:
-                self.pause = min(2 * self.pause, LONGEST_PAUSE)
-        elif outcome.accepted:
-            self.pause = FIRST_PAUSE
+                self.pause(drafter).idle += 1
+                self.acceptance.record(drafter).forget(FORGET)
         self.acceptance.note(outcome)
         return outcome
+
+    def _end(self, pause: Pause, probe: bool, accepted: bool) -> None:
+        pause.idle, pause.paid = 0, False
+        if accepted:
+            pause.length = FIRST_PAUSE
+            pause.hits = min(pause.hits + 1, MOST_HITS) if probe else 0
+            pause.idle = FIRST_PAUSE if pause.promising else 0  # the next one is due at once
+        else:
+            pause.hits = 0
+            if probe:
+                pause.length = min(2 * pause.length, LONGEST_PAUSE)
 
 
 def is_loose(request: GenerationRequest) -> bool:
@@ -77,14 +107,27 @@ def window_of(request: GenerationRequest) -> int:
     return verifier.window if isinstance(verifier, FlyParams | HybridParams) else 0
 
 
-def _outcome(wish: Wish, result: ItemResult, window: int) -> Outcome:
+def _outcome(wish: Wish, asked: int, result: ItemResult, window: int) -> Outcome:
+    """A drafter that was asked and had nothing to give, since its grammar forbids it, was wrong once. Where the
+    answer ended within the block, what lies behind the end was never judged."""
+    cut = result.accepted > 0 and len(result.tokens) == result.accepted
+    drafted = result.accepted if cut else result.drafted
     return Outcome(
         drafter=wish.drafter,
         match=wish.match,
-        drafted=result.drafted,
+        drafted=1 if asked and not drafted else drafted,
         accepted=result.accepted,
         loosened=tuple(j for j, token in enumerate(result.tokens) if token.provenance.loosened),
-        turns=result.draft_turns,
-        reach=sum(result.reaches),
+        turns=0 if cut else result.draft_turns,
+        doubt=_doubt(result.reaches[: min(result.accepted + 1, drafted)]) if result.reaches else None,
         window=window,
     )
+
+
+def _doubt(reaches: tuple[float, ...]) -> float:
+    """Mismatches that the draft model expected among drafts of these reaches."""
+    doubt, before = 0.0, 1.0
+    for reach in reaches:
+        doubt += 1 - reach / before if before > 0 else 1.0
+        before = reach
+    return doubt

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from core.forward_costs import Floats, ForwardCosts
-from scheduler.draft_length import Choice, Option
+from scheduler.draft_option import Choice, Option
 
 NEARLY = 0.97  # of the best rate
 

@@ -46,8 +46,8 @@ def wanted_drafts(job: Job, max_context: int) -> int:
 
     Where the length is adaptive, what draft_planner.py found. Otherwise a loose one always wants all it may have: its
     settings, its own length and the server's max_context alone decide (ALGORITHMS.md 2). For a strict one, drafts
-    beyond max_tokens would be waste. While the draft model has to catch up, none; a loose one then has no
-    verification round at all.
+    beyond max_tokens would be waste, and the planner may have cut some. While the draft model has to catch up, none; a
+    loose one then has no verification round at all.
     """
     sequence = job.sequence
     request = sequence.request
@@ -56,6 +56,8 @@ def wanted_drafts(job: Job, max_context: int) -> int:
     if job.drafting.wish is not None:
         return job.drafting.wish.num_drafts
     wanted = min(request.num_draft_tokens, max_context - len(sequence.tokens))
+    if job.drafting.most is not None:
+        wanted = min(wanted, job.drafting.most)
     if not is_loose(request):
         wanted = min(wanted, request.max_tokens - sequence.output_len - 1)
     return max(wanted, 0)

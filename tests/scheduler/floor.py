@@ -8,6 +8,7 @@ import hashlib
 import itertools
 from dataclasses import dataclass, field
 
+from core.drafters.base import MODEL_DRAFTERS
 from core.drafters.model import DraftReach
 from core.forward_costs import LiveCosts
 from core.models.kv_cache import BlockPool
@@ -72,6 +73,7 @@ class Floor:
     reach: DraftReach = field(default_factory=DraftReach)
     costs: LiveCosts = field(default_factory=LiveCosts)
     acceptance: float | None = None  # of each draft; None: any number of them alike
+    confidence: float | None = None  # the draft model's own, in each draft; None: it is never asked
     boundaries: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # name -> (output length, drafts)
     committed: dict[str, list[CommittedToken]] = field(default_factory=dict)  # name -> what its last round delivered
 
@@ -133,7 +135,7 @@ class Floor:
         """The draft reads a bounded number of tokens, each shared block for one sequence only."""
         fed, free, written = 0, 0, list[int]()
         ends = [(entry.sequence, entry.upto) for entry in batch.plan.catch_up]
-        drafting = [i.sequence for i in batch.plan.items if i.num_drafts and i.sequence.request.drafter == "model"]
+        drafting = [i.sequence for i in batch.plan.items if i.num_drafts and i.proposer in MODEL_DRAFTERS]
         computed = {id(i.sequence): i.sequence.target_tokens + i.num_tokens for i in batch.plan.items}
         for sequence, upto in [*ends, *((sequence, len(sequence.tokens) - 1) for sequence in drafting)]:
             assert sequence.blocks
@@ -154,21 +156,27 @@ class Floor:
             self.pool.commit_tokens(sequence, sequence.target_tokens + item.num_tokens, sequence.draft_tokens)
             return ItemResult(sequence, (), 0, 0)
         known, name = len(sequence.tokens), job.request_id
+        drafts = item.num_drafts
+        if self.confidence is not None and item.min_reach > 0:  # the first that is too doubtful is still taken
+            drafts = next((n for n in range(1, drafts) if self.confidence**n < item.min_reach), drafts)
         if sequence.output_len:
-            self.boundaries.setdefault(name, []).append((sequence.output_len, item.num_drafts))
-        accepted = self.accepted(name, known, item.num_drafts)
+            self.boundaries.setdefault(name, []).append((sequence.output_len, drafts))
+        accepted = self.accepted(name, known, drafts)
         tokens = [CommittedToken(number(name, known + j) % 1000, Provenance.NATIVE) for j in range(accepted + 1)]
         self.committed[name] = sequence.commit(tokens)
         valid = min(known + accepted, len(sequence.tokens))
-        drafted = item.num_drafts and sequence.request.drafter == "model"
-        fed = known + item.num_drafts - 1 if drafted else sequence.draft_tokens
+        model = item.num_drafts > 0 and item.proposer in MODEL_DRAFTERS
+        fed = known + drafts - 1 if model else sequence.draft_tokens
         self.pool.commit_tokens(sequence, valid, min(fed, valid))
         if sequence.finished and job in self.batcher.running:
             self.batcher.remove(job)
             self.finished.append(name)
-        turns = item.num_drafts if drafted else 0
+        reaches: tuple[float, ...] = ()
+        if self.confidence is not None and item.min_reach > 0:
+            reaches = tuple(self.confidence**n for n in range(1, drafts + 1))
         delivered = tuple(self.committed[name])
-        return ItemResult(sequence, delivered, item.num_drafts, min(accepted, len(delivered)), (), turns)
+        turns = drafts if model else 0
+        return ItemResult(sequence, delivered, drafts, min(accepted, len(delivered)), reaches, turns)
 
     def accepted(self, name: str, known: int, drafts: int) -> int:
         """How many of the drafts behind so many known tokens are right."""

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.forward_costs import ForwardCosts, RowCurve
-from scheduler.draft_length import Base, Choice, Option, base_seconds, choose_drafts
+from scheduler.draft_length import choose_drafts
+from scheduler.draft_option import Base, Choice, Option, base_seconds
 
 DEMO = ForwardCosts(RowCurve({1: 100, 4: 110, 8: 150, 16: 220, 32: 380}), RowCurve({1: 30, 8: 40}))
 """In proportion what a 1.5B target and a 0.5B draft take on a CPU: up to four rows hardly more than one."""
@@ -32,17 +33,17 @@ def together(options: list[list[Option]], costs: ForwardCosts = DEMO) -> list[Ch
 
 def rate_of(costs: ForwardCosts, base: Base, drafts: tuple[tuple[Option | None, int], ...]) -> float:
     """Expected tokens per second of a round, draft by draft and step by step."""
-    tokens, rows, more, steps = base.tokens, base.rows, 0.0, dict(enumerate(base.draft_rows))
+    tokens, rows, lags, steps = base.tokens, base.rows, 0.0, dict(enumerate(base.draft_rows))
     for option, count in drafts:
         rows += count
         tokens += sum(option.first * option.later**s for s in range(count)) if option else 0.0
         if option and option.per_turn:
-            more += option.lag
+            lags += option.lag
             for turn in range(math.ceil(count / option.per_turn - 1e-9)):
                 steps[turn] = steps.get(turn, 0.0) + option.turn_rows
-    seconds = costs.verify(rows, base.sequences, base.positions) + more
+    seconds = costs.verify(rows, base.sequences, base.positions)
     seconds += sum(costs.draft.at(fed) for fed in steps.values()) if costs.draft else 0.0
-    return tokens / seconds if seconds <= base.most_seconds else 0.0
+    return tokens / (seconds + lags) if seconds <= base.most_seconds else 0.0
 
 
 CHANCES = st.floats(0, 0.98)

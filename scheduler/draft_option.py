@@ -1,0 +1,68 @@
+"""What a decision about draft lengths is made of: the ways to draft, the round around them, and what was chosen."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from core.forward_costs import ForwardCosts
+
+
+class Option(NamedTuple):
+    """One way to draft for a sequence. first, later: as in Acceptance. cap: the most drafts. per_turn: drafts that one
+    forward of the draft model yields; 0 where it needs none. backlog: seconds before its first draft forward can draft;
+    lag: the part of them that this round has to be worth."""
+
+    drafter: str
+    first: float
+    later: float
+    cap: int
+    per_turn: float = 0.0
+    lag: float = 0.0
+    backlog: float = 0.0
+
+    def expected(self, drafts: int) -> float:
+        """How many of so many drafts are delivered on average."""
+        return self.first * (1 - self.later**drafts) / (1 - self.later) if self.later < 1 else self.first * drafts
+
+    @property
+    def turn_rows(self) -> float:
+        """Rows of a turn: of lookup's guesses, which more than one draft a turn come from, about half are right."""
+        return max(1.0, 2 * self.per_turn - 1) if self.per_turn else 0.0
+
+
+class Base(NamedTuple):
+    """What the round does whatever is decided here. tokens: that it delivers. rows, sequences, positions: of the
+    target's forward. draft_rows: of the draft model's forwards. most_seconds: the round may take no longer."""
+
+    tokens: float
+    rows: int
+    sequences: int
+    positions: int
+    draft_rows: tuple[float, ...] = ()
+    most_seconds: float = float("inf")
+
+    @property
+    def bounded(self) -> bool:
+        return self.most_seconds < float("inf")
+
+
+class Choice(NamedTuple):
+    """option: None for no drafts. min_reach: below, a draft would not have been worth its draft forward."""
+
+    option: Option | None = None
+    num_drafts: int = 0
+    min_reach: float = 0.0
+
+
+def base_seconds(costs: ForwardCosts, base: Base) -> float:
+    """Of the round without any drafts of ours."""
+    seconds = costs.verify(base.rows, base.sequences, base.positions)
+    if costs.draft is not None and base.draft_rows:
+        seconds += float(costs.draft.over(np.array(base.draft_rows)).sum())
+    return seconds
+
+
+def cheapest_row(costs: ForwardCosts, base: Base, most: int) -> float:
+    """Seconds of one of up to `most` more rows, where they come cheapest."""
+    seconds = costs.target.over(base.rows + np.arange(most + 1, dtype=np.float64))
+    return float(((seconds[1:] - seconds[0]) / np.arange(1, most + 1)).min())

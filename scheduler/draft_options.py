@@ -1,0 +1,70 @@
+"""DraftOptions: what could draft for a job now, how likely its drafts are right, and what it would cost to begin."""
+
+from core.drafters.model import DraftReach, drafts_with_model, model_draft_limit
+from core.drafters.prompt_lookup import peek
+from core.forward_costs import ForwardCosts
+from core.sequence import Sequence
+from scheduler.draft_option import Option
+from scheduler.job import Job
+
+USUAL_ANSWER = 128  # tokens that an answer has at first, for all that is known: max_tokens is often far more
+USUAL_ROUND = 4  # tokens of a round with drafts
+
+
+class DraftOptions:
+    """One per engine, asked between rounds only."""
+
+    def __init__(self, reach: DraftReach, max_ngram: int, max_context: int) -> None:
+        """reach: of the draft model. max_ngram: longest suffix that lookup looks for. max_context: positions of one
+        sequence."""
+        self._reach, self._max_ngram, self._max_context = reach, max_ngram, max_context
+
+    def loose_cap(self, job: Job) -> int:
+        """Drafts that fit the context: a fact about the sequence alone."""
+        return min(job.sequence.request.num_draft_tokens, self._max_context - len(job.sequence.tokens))
+
+    def strict_cap(self, job: Job) -> int:
+        """Drafts beyond max_tokens would be waste; the bonus row gives one token."""
+        sequence = job.sequence
+        return max(0, min(self.loose_cap(job), sequence.request.max_tokens - sequence.output_len - 1))
+
+    def of(self, job: Job, cap: int, costs: ForwardCosts | None) -> tuple[list[Option], int]:
+        """Those for up to `cap` drafts, and how long a suffix lookup found. costs: None leaves out what the draft model
+        has yet to read, which is no fact about the sequence alone."""
+        sequence, known = job.sequence, job.drafting.acceptance
+        options: list[Option] = []
+        match = 0
+        if cap < 1:
+            return options, match
+        if forced := min(cap, sequence.forced):
+            options.append(Option("none", 1.0, 1.0, forced))
+        for drafter in (sequence.request.drafter, *sequence.request.other_drafters):
+            if drafter == "prompt_lookup":
+                found = peek(sequence, cap, self._max_ngram)
+                if match := found.length:
+                    options.append(
+                        Option(drafter, known.first(drafter, match), known.later(drafter), len(found.tokens))
+                    )
+            elif drafts_with_model(sequence, self._reach):
+                most = model_draft_limit(sequence, cap, self._reach)
+                per_turn = known.per_turn() if drafter == "multilevel" else 1.0
+                backlog = 0.0 if costs is None else _backlog(sequence, costs)
+                lag = backlog / _rounds_left(sequence)
+                first, later = known.first(drafter, 0), known.later(drafter)
+                options.append(Option(drafter, first, later, most, per_turn, lag, backlog))
+        return options, match
+
+
+def _backlog(sequence: Sequence, costs: ForwardCosts) -> float:
+    """Seconds in which the draft model reads what it has not read yet."""
+    behind = len(sequence.tokens) - sequence.draft_tokens
+    if costs.draft is None or behind <= 2:  # no more than a round with drafts leaves
+        return 0.0
+    return max(0.0, costs.draft.at(behind) - costs.draft.at(1))
+
+
+def _rounds_left(sequence: Sequence) -> float:
+    """With drafts, in all likelihood: it is they that reading the text is for. What has gone on for long goes on for as
+    long again."""
+    tokens = min(sequence.request.max_tokens - sequence.output_len, max(USUAL_ANSWER, sequence.output_len))
+    return max(1.0, tokens / USUAL_ROUND)
