@@ -36,7 +36,7 @@ __all__ = ["CatchUp", "ItemResult", "RoundItem", "RoundPlan", "RoundResult", "ru
 
 def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
     """Run one round; the only caller of the target's forward. Mutates the plan's sequences and the pool."""
-    began = perf_counter()
+    began, records = perf_counter(), runtime.records
     noise = NoiseCache()
     jobs, draft_steps = _draft(plan, runtime, noise)
     if not plan.items and runtime.draft is not None:
@@ -80,7 +80,7 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
         decoding=len(decoding),
         draft_steps=tuple(draft_steps),
     )
-    _account(result, plan, runtime, decoding)
+    _account(result, plan, runtime, decoding, usual=runtime.records == records)
     return result
 
 
@@ -178,15 +178,16 @@ def _logprobs(rows: list[RowLogprobs] | None, j: int, accepted: int) -> TokenLog
     return TokenLogprobs(logprob, row.top)
 
 
-def _account(result: RoundResult, plan: RoundPlan, runtime: Runtime, decoding: list[Sequence]) -> None:
-    """Charge the round's time to the sequences that decoded in it, and learn what steps cost."""
+def _account(result: RoundResult, plan: RoundPlan, runtime: Runtime, decoding: list[Sequence], usual: bool) -> None:
+    """Charge the round's time to the sequences that decoded in it, and learn what steps cost. usual: it took no time
+    that the next one like it will not take."""
     size = len(decoding)
-    if size == len(plan.items):
+    if usual and size == len(plan.items):
         rows = sum(item.num_tokens for item in plan.items) + sum(item.drafted for item in result.items)
         positions = sum(len(sequence.tokens) for sequence in decoding)
         seconds = result.forward_seconds + result.host_seconds
         runtime.forward_costs.observe(rows, size, positions, seconds, result.draft_steps)
-    if size == len(plan.items) and not any(item.drafted for item in result.items):
+    if usual and size == len(plan.items) and not any(item.drafted for item in result.items):
         runtime.cost.record(size, result.forward_seconds + result.host_seconds)
     runtime.cost.cap(size, result.forward_seconds + result.host_seconds)
     off_step = runtime.cost.off_step(size)

@@ -35,6 +35,11 @@ class Runtime:
         return DRAFTERS if self.draft is not None else ("prompt_lookup",)
 
     @property
+    def records(self) -> int:
+        """Forwards of either model so far that were recorded as they ran."""
+        return self.target.records + (0 if self.draft is None else self.draft.records)
+
+    @property
     def draft_reach(self) -> DraftReach:
         if self.draft is None:
             return DraftReach()

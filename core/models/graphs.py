@@ -15,6 +15,7 @@ What records is handed in (`graphs_cuda.py` on CUDA), so that everything else ru
 """
 
 import logging
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -32,7 +33,12 @@ MOST_ROWS = 256
 """Rows of a rectangle, padding included. Beyond, the device takes longer than the host."""
 
 MOST_GRAPHS = 48
-"""Recordings of a model. Each takes some of the device's memory; batches of further shapes run unrecorded."""
+"""Recordings of a model at a time: each takes some of the device's memory."""
+
+PATIENCE = 8
+"""How often a shape is run unrecorded, once there are so many, before it takes the place of the one that was used
+longest ago. A recording takes as long as several forwards, so more shapes in turn than there is room for must not
+make each other be recorded over and over."""
 
 _LEAST_KEYS = 512  # of each sequence that a shape has room for
 _MORE_KEYS = 4  # times as many in the next larger shape: a few recordings serve texts of any length
@@ -88,31 +94,49 @@ class RecordedForward:
         self._padding = Segment((0,), 0, (scratch_block,), 0)
         self._device = device
         self._logits = torch.empty(MOST_ROWS, vocab, dtype=torch.float32, device=device)
-        self._recordings: dict[UniformShape, tuple[Tensor, Replay]] = {}
-        self._recording = True
+        self._recordings: OrderedDict[UniformShape, tuple[Tensor, Replay]] = OrderedDict()  # latest used last
+        self._missed: Counter[UniformShape] = Counter()  # unrecorded runs, since one was last given up
+        self._able = True
+        self.records = 0
+        """Recordings made so far, or tried: the forward that makes one takes several times its time."""
 
     @property
     def shapes(self) -> tuple[UniformShape, ...]:
-        """That were recorded."""
+        """That are recorded, the longest unused first."""
         return tuple(self._recordings)
 
     def forward(self, layout: RaggedLayout) -> Tensor | None:
         """As ModelRunner.forward; None if the batch should be run as it is. Running it twice does no harm: the same
         rows write the same KV."""
         shape = shape_for(layout, self._most_keys)
-        if shape is None or not (shape in self._recordings or self._recording):
+        if shape is None or not (shape in self._recordings or self._worthwhile(shape)):
             return None
         values, kept = self._values(layout, shape)
         there = to_device(values + kept, torch.int64, self._device)
         if shape in self._recordings:
+            self._recordings.move_to_end(shape)
             self._recordings[shape][0].copy_(there[: len(values)])
         elif not self._record(shape, there[: len(values)].clone()):
             return None
         self._recordings[shape][1]()
         return self._logits.index_select(0, there[len(values) :])
 
+    def _worthwhile(self, shape: UniformShape) -> bool:
+        """Whether to record it now, giving up another recording if need be."""
+        if not self._able or len(self._recordings) < MOST_GRAPHS:
+            return self._able
+        self._missed[shape] += 1
+        if self._missed[shape] < PATIENCE:
+            return False
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)  # it may still be running
+        self._recordings.popitem(last=False)
+        self._missed.clear()
+        return True
+
     def _record(self, shape: UniformShape, inputs: Tensor) -> bool:
         """Whether that could be done."""
+        self.records += 1
         cells = shape.sequences * shape.rows
         token_ids, slots, rest = inputs[:cells], inputs[cells : 2 * cells], inputs[2 * cells :]
 
@@ -124,10 +148,9 @@ class RecordedForward:
             replay = self._recorder.record(run)
         except RuntimeError as error:  # that memory is short is one too
             log.warning("forwards of this model that have not been recorded in CUDA graphs run without: %s", error)
-            self._recording = False
+            self._able = False
             return False
         self._recordings[shape] = (inputs, replay)
-        self._recording = len(self._recordings) < MOST_GRAPHS
         return True
 
     def _values(self, layout: RaggedLayout, shape: UniformShape) -> tuple[list[int], list[int]]:

@@ -63,6 +63,11 @@ class ModelRunner:
         # Copied outside of inference mode, whose tensors could not be edited in place.
         return logits.to(torch.float32, copy=True)
 
+    @property
+    def records(self) -> int:
+        """Forwards so far that were recorded as they ran, which takes several times as long."""
+        return 0 if self.recorded is None else self.recorded.records
+
     def _recorded(self, recorder: Recorder, scratch_block: int) -> RecordedForward:
         """ValueError if the attention backend cannot be recorded."""
         prepare = self.backend.uniform

@@ -21,12 +21,13 @@ from core.models.loader import load_model
 from core.models.runner import ModelRunner
 from core.models.uniform_batch import UniformShape
 from core.runtime import Runtime
+from core.sequence import Sequence
 from tests.core.models.flash_stand_in import flash_attn_varlen_func
 from tests.core.models.tiny import save_model
 from tests.core.test_exactness import Comparison, draft_model, request_for, target_model
 from tests.simulated_device import DEVICE, SimulatedDevice, moved
 from tests.tape_recorder import TapeRecorder
-from tests.tiny import EOS, loaded, outputs, random_model
+from tests.tiny import EOS, Driver, loaded, make_request, outputs, random_model
 
 SIZE, BLOCKS = 16, 90
 FLASH = BackendSpec(
@@ -231,3 +232,51 @@ def test_a_recorded_forward_takes_one_copy_and_no_waiting() -> None:
         device.copies.clear()
         runner.forward(segments(1, 2))
         assert (device.waits, device.copies) == ([], ["aten::_to_copy"])
+
+
+def one_row_each(count: int) -> RaggedLayout:
+    """A shape of its own for each power of two."""
+    return RaggedLayout.build([Segment((5,), 3, (block,), 1) for block in range(count)], SIZE)
+
+
+def test_once_all_places_are_taken_a_shape_that_keeps_coming_takes_that_of_the_longest_unused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(graphs, "MOST_GRAPHS", 2)
+    tape = TapeRecorder()
+    plain = ModelRunner(loaded(target_model(), "plain"), BLOCKS, SIZE)
+    runner = ModelRunner(loaded(target_model(), "recorded"), BLOCKS, SIZE, recorder=tape)
+    assert runner.recorded is not None
+
+    def sequences_of_shapes() -> list[int]:
+        return [shape.sequences for shape in runner.recorded.shapes]
+
+    for count in (1, 2, 1):
+        runner.forward(one_row_each(count))
+    assert sequences_of_shapes() == [2, 1]
+    for turn in range(1, graphs.PATIENCE + 1):
+        assert tape.records == runner.records == 2
+        check(plain, runner, one_row_each(4))
+        assert turn == graphs.PATIENCE or sequences_of_shapes() == [2, 1]
+    assert sequences_of_shapes() == [1, 4]
+    assert tape.records == runner.records == 3
+    for count in (8, 2) * (graphs.PATIENCE - 1):
+        check(plain, runner, one_row_each(count))
+    assert sequences_of_shapes() == [1, 4]
+    check(plain, runner, one_row_each(2))
+    assert sequences_of_shapes() == [4, 2]
+
+
+def test_a_round_that_records_teaches_nothing_of_what_rounds_cost() -> None:
+    runner = ModelRunner(loaded(target_model(), "target"), 400, SIZE, recorder=TapeRecorder())
+    runtime = Runtime(runner, BlockPool(400, SIZE))
+    driver, observed = Driver(runtime), []
+    runtime.forward_costs.observe = lambda *figures: observed.append(figures)  # type: ignore[method-assign]
+    sequence = Sequence(make_request([5, 6, 7], ignore_eos=True))
+    learnt = []
+    for _ in range(4):
+        driver.step([sequence])
+        learnt.append((len(observed), len(runtime.cost.as_dict())))
+    # The prompt, the recording of one row, and its replays.
+    assert runner.records == 2
+    assert learnt == [(0, 0), (0, 0), (1, 1), (2, 1)]
