@@ -14,6 +14,7 @@ forward over a finished answer therefore finds them all:
 import asyncio
 from collections.abc import Sequence
 
+from benchmarks.errors import BenchError
 from benchmarks.matrix import GREEDY
 from benchmarks.stack import Stack
 from core.correction_memory import CorrectionMemory
@@ -26,11 +27,11 @@ _STRICT = GREEDY | {"verifier": "strict"}
 async def calibrate(stack: Stack, messages: Sequence[str], max_tokens: int) -> dict[str, int]:
     """Record the draft model's mismatches on the target's answers; returns how much lies behind the memory now.
 
-    RuntimeError without a draft model. Nothing else may run meanwhile: rounds read the memory.
+    BenchError without a draft model. Nothing else may run meanwhile: rounds read the memory.
     """
     runtime = stack.runtime
     if runtime.draft is None:
-        raise RuntimeError("calibration needs a draft model")
+        raise BenchError("calibration needs a draft model")
     prompts = [stack.encode_chat(message) for message in messages]
     answers = [(await stack.answer(prompt, _STRICT, max_tokens)).ids for prompt in prompts]
     size = runtime.pool.block_size

@@ -4,12 +4,13 @@ Figures are ratios of runs side by side; run them on an otherwise idle machine.
 """
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
+
+from benchmarks.explained import Explained
 
 app = typer.Typer(
     name="slipstream bench",
@@ -44,7 +45,7 @@ def speed(
     clients: Clients = ["1"],  # noqa: B006
     tokens: Tokens = 128,
     passes: Annotated[int, typer.Option(min=1, help="How often everything runs.")] = 1,
-    groups: Annotated[int, typer.Option(min=1, help="Groups of prompts for each number of clients above 1.")] = 3,
+    groups: Annotated[int, typer.Option(min=1, help="Sets of prompts that all numbers of clients share.")] = 3,
     temperature: Annotated[float, typer.Option(min=0.0)] = 0.0,
     calibrate: Annotated[int, typer.Option(min=0, help="Fill CSD's memory from so many other prompts a kind.")] = 0,
     base_url: Annotated[str | None, typer.Option(help="Measure this running server instead of --config.")] = None,
@@ -58,7 +59,7 @@ def speed(
     from benchmarks.speed import Plan
     from benchmarks.speed_run import SpeedRun
 
-    with _explained():
+    with Explained():
         settings = settings_matrix(_split(verifier), _split(drafter), _split(draft_length))
         plan = Plan(
             prompts=_load(prompts),
@@ -85,18 +86,19 @@ def costs(
 ) -> None:
     """What stands around the forward: evidence, masks and commit; HTTP, SSE and detokenising."""
     from benchmarks.costs_run import measure_costs
-    from benchmarks.matrix import settings_matrix
+    from benchmarks.matrix import one_setting
 
-    with _explained():
-        (setting,) = settings_matrix([verifier], ["auto"], ["default"])
-        _run(measure_costs(config, _load(prompts), setting, _numbers(clients), tokens, _results(out, name)))
+    with Explained():
+        _run(
+            measure_costs(config, _load(prompts), one_setting(verifier), _numbers(clients), tokens, _results(out, name))
+        )
 
 
 @app.command()
 def company(
     config: Config = DEMO,
     prompts: Prompts = ["humaneval:8"],  # noqa: B006
-    verifier: Annotated[str, typer.Option(help="Of the drafting company.")] = "strict",
+    verifier: Annotated[list[str], typer.Option(help="Of the drafting company.")] = ["strict", "fly"],  # noqa: B006
     neighbours: Annotated[int, typer.Option(min=1, help="How many decode beside the one that is watched.")] = 7,
     tokens: Tokens = 64,
     out: Out = RESULTS,
@@ -104,18 +106,21 @@ def company(
 ) -> None:
     """The pauses of an `off` answer beside drafting company, against those beside `off` company."""
     from benchmarks.costs_run import measure_company
+    from benchmarks.errors import BenchError
     from benchmarks.matrix import settings_matrix
 
-    with _explained():
-        (setting,) = settings_matrix([verifier], ["auto"], ["default"])
-        _run(measure_company(config, _load(prompts), setting, neighbours, tokens, _results(out, name)))
+    with Explained():
+        drafting = settings_matrix(_split(verifier), ["auto"], ["default"])
+        if not drafting:
+            raise BenchError("--verifier should name company that drafts; off is what it is compared with")
+        _run(measure_company(config, _load(prompts), drafting, neighbours, tokens, _results(out, name)))
 
 
 @app.command()
 def footprint(
     config: Config = DEMO,
     prompts: Prompts = ["humaneval:8"],  # noqa: B006
-    port: Annotated[int, typer.Option(help="For the server that is started.")] = 8765,
+    port: Annotated[int | None, typer.Option(help="For the server that is started; default: a free one.")] = None,
     tokens: Tokens = 64,
     out: Out = RESULTS,
     name: Annotated[str, typer.Option(help="Of the result files.")] = "footprint",
@@ -123,20 +128,27 @@ def footprint(
     """Start-up time and peak memory of a server of its own, in its second start."""
     from benchmarks.costs_run import measure_footprint
 
-    with _explained():
+    with Explained():
         _run(measure_footprint(config, _load(prompts), port, tokens, _results(out, name)))
 
 
 @app.command()
 def peers(
     config: Config = DEMO,
-    prompts: Prompts = ["humaneval:5", "spec-bench/writing:2", "spec-bench/summarization:2", "gsm8k:2"],  # noqa: B006
+    prompts: Prompts = [  # noqa: B006
+        "humaneval:12",
+        "spec-bench/writing:4",
+        "spec-bench/summarization:4",
+        "gsm8k:4",
+    ],
     peer: Annotated[list[str], typer.Option(help="Which; see docs/benchmarks.md. Default: all.")] = [],  # noqa: B006
     verifier: Annotated[list[str], typer.Option(help="Ours: names, or JSON objects.")] = ["off", "strict"],  # noqa: B006
     clients: Clients = ["1", "8"],  # noqa: B006
     tokens: Tokens = 128,
-    groups: Annotated[int, typer.Option(min=1, help="Groups of prompts for each number of clients above 1.")] = 1,
-    port: Annotated[int, typer.Option(help="For our server; llama.cpp's take free ones.")] = 8765,
+    groups: Annotated[int, typer.Option(min=1, help="Sets of prompts that all numbers of clients share.")] = 3,
+    passes: Annotated[int, typer.Option(min=1, help="How often everything runs.")] = 1,
+    at_once: Annotated[int, typer.Option(min=1, help="Most of llama.cpp's modes loaded at a time.")] = 6,
+    port: Annotated[int | None, typer.Option(help="For our server; default: a free one.")] = None,
     llama_python: Annotated[str | None, typer.Option(help="A Python that has xllamacpp, if not this one.")] = None,
     out: Out = RESULTS,
     name: Annotated[str, typer.Option(help="Of the result files.")] = "peers",
@@ -144,8 +156,19 @@ def peers(
     """Ours against transformers and llama.cpp: same prompts, same weights, same machine, in turns."""
     from benchmarks.peers import PeersRun
 
-    with _explained():
-        run = PeersRun(config, _load(prompts), _split(verifier), tuple(peer), _numbers(clients), tokens, groups, port)
+    with Explained():
+        run = PeersRun(
+            config=config,
+            prompts=_load(prompts),
+            verifiers=_split(verifier),
+            peers=_split(peer),
+            concurrency=_numbers(clients),
+            max_tokens=tokens,
+            groups=groups,
+            passes=passes,
+            at_once=at_once,
+            port=port,
+        )
         _run(run.measure(llama_python, _results(out, name)))
 
 
@@ -157,7 +180,7 @@ def smoke(config: Config = DEMO, out: Out = RESULTS) -> None:
     from benchmarks.speed import Plan
     from benchmarks.speed_run import SpeedRun
 
-    with _explained():
+    with Explained():
         wanted = ["humaneval:3", "gsm8k:1", "spec-bench/writing:1", "spec-bench/summarization:1"]
         prompts, missing = load_what_is_there(wanted)
         for reason in missing:
@@ -189,51 +212,16 @@ def _split(values: Iterable[str]) -> list[str]:
 
 
 def _numbers(values: Iterable[str]) -> list[int]:
+    from benchmarks.errors import BenchError
+
     found = _split(values)
     if not found or not all(text.isdecimal() and int(text) for text in found):
-        raise ValueError(f"--clients should be positive integers, got {', '.join(found)}")
+        raise BenchError(f"--clients should be positive integers, got {', '.join(found)}")
     return sorted({int(text) for text in found})
 
 
 def _run(measurement: Coroutine[Any, Any, Any]) -> None:
     asyncio.run(measurement)
-
-
-class _explained:  # noqa: N801
-    """What a person can put right becomes one line and exit code 1."""
-
-    def __enter__(self) -> None:
-        logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is not None and (reason := _reason(error)) is not None:
-            _fail(reason)
-
-
-def _reason(error: BaseException) -> str | None:
-    """The message, if the error is about options, files or servers; None for one that shows a mistake of ours."""
-    from benchmarks.datasets import DataError
-    from benchmarks.footprint import ServerFailedError
-    from benchmarks.http_door import RefusedError
-    from benchmarks.matrix import MatrixError
-    from benchmarks.peer_process import PeerFailedError
-    from benchmarks.plots import PlotsMissingError
-    from server.assembly_error import AssemblyError
-    from server.errors import ApiError
-    from server.settings_loading import ConfigError
-    from server.weights import WeightsError
-
-    known = (
-        DataError, ServerFailedError, RefusedError, MatrixError, PeerFailedError, PlotsMissingError, AssemblyError,
-        ApiError, ConfigError, WeightsError, ValueError,
-    )  # fmt: skip
-    return str(error) if isinstance(error, known) else None
-
-
-def _fail(message: str) -> NoReturn:
-    for line in message.splitlines():
-        typer.echo(f"slipstream bench: {line}", err=True)
-    raise typer.Exit(1)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from benchmarks.datasets import Prompt
 from benchmarks.footprint import footprint
 from benchmarks.http_cost import http_cost, open_behind_http
 from benchmarks.matrix import Setting
-from benchmarks.results_file import Results, configuration
+from benchmarks.results_file import Results, Table, configuration
 from benchmarks.rounds import commit_milliseconds, evidence_shares
 from benchmarks.samples import Spread
 from benchmarks.stack import open_stack
@@ -28,23 +28,29 @@ async def measure_costs(
     config: Path, prompts: list[Prompt], setting: Setting, clients: Sequence[int], max_tokens: int, results: Results
 ) -> Path:
     async with open_behind_http(config) as (stack, door):
-        figures = {
-            "http_over_engine": await http_cost(stack, door, prompts, setting, clients, max_tokens),
-            "evidence_over_forward": await evidence_shares(stack, prompts[:3], max_tokens),
-            "masks_and_commit": await commit_milliseconds(stack, prompts, _COMMIT_TIMES * max_tokens),
-        }
+        figures: dict[str, Any] = {}
+
+        def keep(name: str, found: Any) -> None:
+            figures[name] = found
+            results.keep("costs", "Costs around the forward", {"figures": _plain(figures)})
+
+        keep("masks_and_commit", await commit_milliseconds(stack, prompts, _COMMIT_TIMES * max_tokens))
+        keep("evidence_over_forward", await evidence_shares(stack, prompts[:3], max_tokens))
+        keep("http_over_engine", await http_cost(stack, door, prompts, setting, clients, max_tokens))
         return _write("costs", "Costs around the forward", figures, stack.settings, config, results)
 
 
 async def measure_company(
-    config: Path, prompts: list[Prompt], setting: Setting, company: int, max_tokens: int, results: Results
+    config: Path, prompts: list[Prompt], drafting: Sequence[Setting], company: int, max_tokens: int, results: Results
 ) -> Path:
     async with open_stack(config) as stack:
-        figures = await neighbours(stack, prompts, setting, company, max_tokens)
+        figures = await neighbours(stack, prompts, drafting, company, max_tokens)
         return _write("company", "An off answer beside drafting company", figures, stack.settings, config, results)
 
 
-async def measure_footprint(config: Path, prompts: list[Prompt], port: int, max_tokens: int, results: Results) -> Path:
+async def measure_footprint(
+    config: Path, prompts: list[Prompt], port: int | None, max_tokens: int, results: Results
+) -> Path:
     settings = load_settings(config)
     fetch(settings)  # a download is no part of a start
     serving = serving_config(settings)
@@ -58,7 +64,7 @@ def _write(
 ) -> Path:
     plain = _plain(figures)
     content = {"configuration": configuration(settings, config), "figures": plain}
-    return results.write(kind, title, content, _HEAD, [list(pair) for pair in flat(plain)])
+    return results.write(kind, title, content, [Table(_HEAD, [list(pair) for pair in flat(plain)])])
 
 
 def _plain(value: Any) -> Any:

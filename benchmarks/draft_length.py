@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plots import PlotsMissingError, require
-from benchmarks.results_file import Results
+from benchmarks.results_file import Results, Table
 from benchmarks.workshop import Workshop
 from core.forward_costs import ForwardCosts, RowCurve
 
@@ -95,7 +95,9 @@ def main() -> None:
     }
     results = Results(options.out, "draft-length")
     head = ("at once", "acceptance", *(name if name == "adaptive" else f"K = {name}" for name in names))
-    results.write("draft-length", "Adaptive draft length against fixed (speed over no drafts)", content, head, rows)
+    results.write(
+        "draft-length", "Adaptive draft length against fixed (speed over no drafts)", content, [Table(head, rows)]
+    )
     try:
         draw(table, results.path(".png"))
     except PlotsMissingError as error:

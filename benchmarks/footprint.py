@@ -1,6 +1,7 @@
 """Start-up time and peak memory of a server of its own: started twice, the second start counts."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 
 from benchmarks.datasets import Prompt
+from benchmarks.errors import BenchError
 from benchmarks.http_door import HttpDoor
 from benchmarks.matrix import GREEDY
 
@@ -19,18 +21,20 @@ _START_SECONDS = 1200.0
 _POLL_SECONDS = 0.05
 
 
-class ServerFailedError(Exception):
+class ServerFailedError(BenchError):
     """The server ended, or did not become ready."""
 
 
 class ServerProcess:
-    """`slipstream serve` as a child. seconds_to_ready: from its start to the first 200 of /health. peak_anonymous:
-    most bytes of memory that no file stands behind, seen at any look."""
+    """`slipstream serve` as a child, on a free port if none is named. seconds_to_ready: from its start to the first 200
+    of /health. sampled_anonymous: most bytes of memory that no file stands behind (RssAnon), seen at any look; the
+    kernel keeps no peak of it."""
 
-    def __init__(self, config: Path, port: int) -> None:
+    def __init__(self, config: Path, port: int | None = None) -> None:
+        port = usable_port(port)
         self.url = f"http://127.0.0.1:{port}"
         self.seconds_to_ready = 0.0
-        self.peak_anonymous = 0
+        self.sampled_anonymous = 0
         self._began = time.monotonic()
         command = [sys.executable, "-m", "server.cli", "serve", "--config", str(config)]
         where = ["--host", "127.0.0.1", "--port", str(port)]
@@ -55,7 +59,7 @@ class ServerProcess:
 
     @property
     def peak_resident(self) -> int:
-        """Bytes, weight files that are only mapped included; the kernel's own peak."""
+        """Bytes, weight files that are only mapped included; the kernel's own peak (VmHWM)."""
         return _status(self._process.pid).get("VmHWM", 0)
 
     def _read_errors(self) -> str:
@@ -65,7 +69,7 @@ class ServerProcess:
 
     async def _look(self) -> None:
         while self._process.poll() is None:
-            self.peak_anonymous = max(self.peak_anonymous, _status(self._process.pid).get("RssAnon", 0))
+            self.sampled_anonymous = max(self.sampled_anonymous, _status(self._process.pid).get("RssAnon", 0))
             await asyncio.sleep(_POLL_SECONDS)
 
     async def stop(self) -> None:
@@ -75,7 +79,7 @@ class ServerProcess:
 
 
 @asynccontextmanager
-async def serving(config: Path, port: int) -> AsyncIterator[ServerProcess]:
+async def serving(config: Path, port: int | None = None) -> AsyncIterator[ServerProcess]:
     """A ready server; stopped at the end."""
     server = ServerProcess(config, port)
     try:
@@ -86,13 +90,13 @@ async def serving(config: Path, port: int) -> AsyncIterator[ServerProcess]:
 
 
 async def footprint(
-    config: Path, port: int, prompts: Sequence[Prompt], max_tokens: int, model: str, key: str = "none"
+    config: Path, port: int | None, prompts: Sequence[Prompt], max_tokens: int, model: str, key: str = "none"
 ) -> dict[str, Any]:
     """Start, stop, start again, answer all prompts at once under strict and sampled, and see what it took."""
     async with serving(config, port) as server:
         first = server.seconds_to_ready
     async with serving(config, port) as server:
-        idle = server.peak_anonymous
+        idle = server.sampled_anonymous
         door = HttpDoor(server.url, model, key)
         try:
             for sampling in (GREEDY, {"temperature": 1, "top_p": 0.95, "seed": 1}):
@@ -103,10 +107,22 @@ async def footprint(
             "first_start_seconds": first,
             "second_start_seconds": server.seconds_to_ready,
             "clients": len(prompts),
-            "peak_gib_started": idle / 2**30,
-            "peak_gib": server.peak_anonymous / 2**30,
-            "peak_gib_with_mapped_files": server.peak_resident / 2**30,
+            "sampled_anonymous_gib_started": idle / 2**30,
+            "sampled_anonymous_gib": server.sampled_anonymous / 2**30,
+            "peak_resident_gib": server.peak_resident / 2**30,
         }
+
+
+def usable_port(port: int | None) -> int:
+    """A free port of this machine, or the named one. ServerFailedError if somebody has that: his /health would answer
+    for the server that is measured."""
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port or 0))
+        except OSError as error:
+            raise ServerFailedError(f"port {port} cannot be had ({error.strerror}); --port names another") from error
+        return int(trial.getsockname()[1])
 
 
 def _status(pid: int) -> dict[str, int]:

@@ -13,15 +13,13 @@ import uvicorn
 from benchmarks.answers import Door
 from benchmarks.datasets import Prompt
 from benchmarks.http_door import HttpDoor
-from benchmarks.interleave import rotated, units
-from benchmarks.matrix import GREEDY, Setting
+from benchmarks.interleave import BalancedOrders, units
+from benchmarks.matrix import GREEDY, PRIME_TOKENS, Setting
 from benchmarks.progress import progress
 from benchmarks.samples import Spread
 from benchmarks.stack import Stack, load_stack
 from server.app import create_app
 from server.serving_config import Served
-
-_PRIME_TOKENS = 4
 
 
 async def http_cost(
@@ -39,12 +37,13 @@ async def http_cost(
     doors: list[Door] = [stack, door]
     for one in doors:
         await one.ask([prompts[0].text], fields, 16)
+    orders = BalancedOrders()
     with progress("http", 2 * len(work)) as report:
-        for turn, unit in enumerate(work):
+        for unit in work:
             texts = [prompt.text for prompt in unit.prompts]
-            await stack.ask(texts, fields, _PRIME_TOKENS)
+            await stack.ask(texts, fields, PRIME_TOKENS)
             rates = {}
-            for one in rotated(doors, turn):
+            for one in orders.order(unit, doors):
                 rates[one is door] = (await one.ask(texts, fields, max_tokens)).whole_rate
                 report()
             ratios[unit.concurrency].append(rates[True] / rates[False])

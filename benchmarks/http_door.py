@@ -16,12 +16,13 @@ from typing import Any
 import httpx
 
 from benchmarks.answers import Answer, Group, Speculated
+from benchmarks.errors import BenchError
 
 _TIMEOUT = httpx.Timeout(30.0, read=600.0)
 
 
-class RefusedError(Exception):
-    """The server answered with an error; the message is the server's own."""
+class RefusedError(BenchError):
+    """The server answered with an error, in its own words, or not what can be measured."""
 
 
 def _one_process() -> ProcessPoolExecutor:
@@ -102,8 +103,10 @@ async def _stream(client: httpx.AsyncClient, url: str, body: Mapping[str, Any]) 
             report = chunk.get("speculation") or report
     if not arrivals:  # nothing but an end token
         arrivals.append(time.perf_counter())
+    if "completion_tokens" not in usage:
+        raise RefusedError(f"{url} does not tell how many tokens an answer has (usage), so nothing can be measured")
     speculated = Speculated() if report is None else Speculated.from_report(report)
-    tokens, prompt = usage.get("completion_tokens", len(arrivals)), usage.get("prompt_tokens", 0)
+    tokens, prompt = usage["completion_tokens"], usage.get("prompt_tokens", 0)
     return Answer(tokens, "".join(text), asked, tuple(arrivals), 1, prompt, speculated)
 
 

@@ -1,13 +1,12 @@
 """Runs in turns, so that a machine that grows slower or faster meanwhile does so for all of them.
 
 A unit is one prompt, or a group of prompts asked at once. For every unit the baseline and each setting run one after
-the other, in an order that rotates from unit to unit:
+the other, and each setting's speed is divided by that of the same unit's baseline. Orders are balanced: over any two
+units of a kind every setting is before every other once, over 2n units of a kind with n settings it has had every
+place, and every other right before it, twice:
 
-    unit 0    off     strict  fly
-    unit 1    strict  fly     off
-    unit 2    fly     off     strict
-
-and each setting's speed is divided by that of the same unit's baseline.
+    unit 0    off     strict  fly         unit 2    strict  fly     off
+    unit 1    fly     strict  off         unit 3    off     fly     strict    ...
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from benchmarks.datasets import Prompt
+from benchmarks.errors import BenchError
 
 T = TypeVar("T")
 MIXED = "mixed"
@@ -22,10 +22,12 @@ MIXED = "mixed"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Prompts to be asked at once. category: theirs, or "mixed"."""
+    """Prompts to be asked at once. category: theirs, or "mixed". set_index: of the set of prompts that every number of
+    clients splits in its own way; None for a prompt in no set."""
 
     category: str
     prompts: tuple[Prompt, ...]
+    set_index: int | None = None
 
     @property
     def concurrency(self) -> int:
@@ -37,24 +39,61 @@ def rotated(items: Sequence[T], turn: int) -> list[T]:
     return [*items[at:], *items[:at]]
 
 
+def balanced(items: Sequence[T], turn: int) -> list[T]:
+    """The turn-th order: a Williams design's rows, each followed by its reverse.
+
+    Its first row zigzags, 0 1 n-1 2 n-2 ..., so that neighbours differ by every distance once, and the others add k.
+    """
+    n = len(items)
+    zigzag = [(i + 1) // 2 if i % 2 else -(i // 2) for i in range(n)]
+    row = [items[(place + turn // 2) % n] for place in zigzag]
+    return row[::-1] if turn % 2 else row
+
+
+class BalancedOrders:
+    """Counts turns by kind of unit (category and number of clients), each kind from another start: kinds that take
+    turns would otherwise see the same few orders again and again."""
+
+    def __init__(self) -> None:
+        self._turns: dict[tuple[str, int], int] = {}
+
+    def order(self, unit: Unit, items: Sequence[T]) -> list[T]:
+        kind = (unit.category, unit.concurrency)
+        turn = self._turns.get(kind, len(self._turns))
+        self._turns[kind] = turn + 1
+        return balanced(items, turn)
+
+
 def units(prompts: Sequence[Prompt], concurrency: Sequence[int], groups: int) -> list[Unit]:
-    """Every prompt by itself where concurrency has 1, and for each larger number at most `groups` groups of it, mixed
-    from all categories. Sizes take turns too. ValueError if there are fewer prompts than a group needs."""
-    lists = [_units_of(prompts, size, groups) for size in concurrency]
-    longest = max(map(len, lists))
-    # Spread evenly: the k-th of n units stands at (k + 1/2) / n of the way.
-    placed = [((k + 0.5) / len(one), unit) for one in lists for k, unit in enumerate(one)]
-    return [unit for _, unit in sorted(placed, key=lambda pair: pair[0])] if longest else []
+    """What is asked together.
+
+    Numbers of clients are compared on the same prompts: `groups` sets (fewer if there are not enough prompts), mixed
+    from all categories and as large as the largest number, are asked 1 x 16, 2 x 8, 4 x 4 and so on. Within a set the
+    numbers take turns. Where concurrency has 1, the prompts outside of all sets follow one by one. BenchError if there
+    are fewer prompts than a set needs, or a number does not divide the largest.
+    """
+    sizes, mixed = sorted(set(concurrency)), list(_mixed(prompts))
+    widest = sizes[-1]
+    if len(mixed) < widest:
+        raise BenchError(f"{widest} clients at once need {widest} different prompts, there are {len(mixed)}")
+    if odd := [size for size in sizes if widest % size]:
+        raise BenchError(f"numbers of clients share sets of prompts, so {odd[0]} should divide the largest, {widest}")
+    number = min(groups, len(mixed) // widest) if widest > 1 else 0
+    sets = [mixed[i * widest : (i + 1) * widest] for i in range(number)]
+    found = [unit for index, one in enumerate(sets) for unit in _split(one, index, sizes)]
+    rest = mixed[number * widest :] if sizes[0] == 1 else []
+    return found + [Unit(prompt.category, (prompt,)) for prompt in rest]
 
 
-def _units_of(prompts: Sequence[Prompt], size: int, groups: int) -> list[Unit]:
-    if size == 1:
-        return [Unit(prompt.category, (prompt,)) for prompt in _mixed(prompts)]
-    if len(prompts) < size:
-        raise ValueError(f"{size} clients at once need {size} different prompts, there are {len(prompts)}")
-    mixed = list(_mixed(prompts))
-    chunks = [mixed[i : i + size] for i in range(0, len(mixed) - size + 1, size)][:groups]
-    return [Unit(MIXED, tuple(chunk)) for chunk in chunks]
+def _split(prompts: Sequence[Prompt], index: int, sizes: Sequence[int]) -> list[Unit]:
+    """One set at every size. Spread evenly: the k-th of n units stands at (k + 1/2) / n of the way."""
+    placed = []
+    for size in sizes:
+        count = len(prompts) // size
+        for k in range(count):
+            chunk = tuple(prompts[k * size : (k + 1) * size])
+            placed.append(((k + 0.5) / count, Unit(chunk[0].category if size == 1 else MIXED, chunk, index)))
+    return [unit for _, unit in sorted(placed, key=lambda pair: pair[0])]
 
 
 def _mixed(prompts: Sequence[Prompt]) -> Iterator[Prompt]:

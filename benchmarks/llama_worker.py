@@ -11,13 +11,14 @@ import json
 import sys
 from typing import Any
 
-_NGRAM_CACHE = "ngram-cache"  # has no options of its own here
-_NGRAMS = {"ngram-simple": "ngram_simple", "ngram-mod": "ngram_mod", "ngram-map-k": "ngram_map_k"}
+# Each names its section of the parameters, and its kind: ngram-map-k, ngram_map_k, ..._NGRAM_MAP_K.
+_NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
 
 
 def parameters(xllamacpp: Any, wanted: dict[str, Any]) -> Any:
-    """CommonParams for one mode. options: attributes of the mode's own section, left at llama.cpp's defaults if not
-    given. ValueError for an unknown mode."""
+    """CommonParams for one mode. options: attributes of the mode's own section, or where that has none of the name, of
+    the draft's (how many tokens ngram-cache drafts); left at llama.cpp's defaults if not given. ValueError for an
+    unknown mode, AttributeError for an unknown option."""
     params = xllamacpp.CommonParams()
     params.model.path = wanted["model"]
     params.n_parallel = wanted["slots"]
@@ -32,14 +33,15 @@ def parameters(xllamacpp: Any, wanted: dict[str, Any]) -> Any:
         section.mparams.path = wanted["draft"]
         section.cpuparams.n_threads = section.cpuparams_batch.n_threads = wanted["threads"]
         params.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
-    elif mode in _NGRAMS or mode == _NGRAM_CACHE:
-        section = getattr(params.speculative, _NGRAMS.get(mode, "ngram_cache"))
+    elif mode in _NGRAMS:
+        section = getattr(params.speculative, mode.replace("-", "_"))
         kind = "COMMON_SPECULATIVE_TYPE_" + mode.upper().replace("-", "_")
         params.speculative.types = [getattr(kinds, kind)]
     else:
         raise ValueError(f"unknown mode {mode!r}")
     for name, value in wanted.get("options", {}).items():
         target = section if hasattr(section, name) else params.speculative.draft
+        getattr(target, name)  # setting an unknown one would be silent
         setattr(target, name, value)
     return params
 

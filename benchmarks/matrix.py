@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.errors import BenchError
+
 GREEDY: dict[str, Any] = {"temperature": 0}
 
 
-class MatrixError(ValueError):
+class MatrixError(BenchError):
     """An option of the matrix that means nothing; the message says what would."""
 
 
@@ -21,12 +23,38 @@ class Setting:
     fields: dict[str, Any] = field(hash=False)
 
     @property
-    def lossless(self) -> bool:
-        verifier = self.fields["verifier"]
-        return (verifier["type"] if isinstance(verifier, dict) else verifier) in ("off", "strict")
+    def verifier(self) -> str:
+        chosen = self.fields["verifier"]
+        return str(chosen["type"] if isinstance(chosen, dict) else chosen)
+
+    @property
+    def drafting(self) -> dict[str, Any]:
+        """Its fields beside the verifier."""
+        return {key: value for key, value in self.fields.items() if key != "verifier"}
 
 
 OFF = Setting("off", {"verifier": "off"})
+# What makes everybody find a prompt in the prefix cache: the target's part of it, and the draft model's, which an
+# adaptive length might leave out.
+PRIME_TOKENS = 4
+PRIME_DRAFT = Setting(
+    "prime", {"verifier": "strict", "drafter": "model", "draft_length": "fixed", "ignore_eos": True}
+)  # fmt: skip
+
+
+def one_setting(verifier: str) -> Setting:
+    """A verifier with the server's own drafting, `off` included."""
+    found = settings_matrix([verifier], ["auto"], ["default"])
+    return found[0] if found else OFF
+
+
+def strict_beside(setting: Setting, settings: Sequence[Setting]) -> Setting | None:
+    """The `strict` setting that a loose one is compared with: the one that drafts alike, otherwise the first; None for
+    `off` and `strict` themselves, and without any."""
+    strict = [one for one in settings if one.verifier == "strict"]
+    if setting.verifier in ("off", "strict") or not strict:
+        return None
+    return next((one for one in strict if one.drafting == setting.drafting), strict[0])
 
 
 def settings_matrix(verifiers: Sequence[str], drafters: Sequence[str], lengths: Sequence[str]) -> list[Setting]:

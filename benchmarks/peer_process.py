@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks.answers import Answer, Group
+from benchmarks.errors import BenchError
 from benchmarks.http_door import HttpDoor
+from benchmarks.peer_order import Encode
 
-Encode = Callable[[str], list[int]]
 _LAST_WORDS = 800
 
 
-class PeerFailedError(Exception):
+class PeerFailedError(BenchError):
     """Another engine did not start, or ended; the message has its last words."""
 
 
@@ -73,11 +74,13 @@ class Worker:
 
 @dataclass
 class TransformersDoor:
-    """One mode of a transformers worker. fields are left aside: it is greedy."""
+    """One mode of a transformers worker. fields are left aside: it is greedy. decode: token ids as the text that other
+    engines deliver."""
 
     worker: Worker
     mode: str
     encode: Encode
+    decode: Callable[[Sequence[int]], str]
 
     async def ask(self, messages: Sequence[str], fields: Mapping[str, Any], max_tokens: int) -> Group:
         prompts = [self.encode(message) for message in messages]
@@ -86,7 +89,7 @@ class TransformersDoor:
             tuple(
                 Answer(
                     len(one["tokens"]),
-                    tuple(one["tokens"]),
+                    self.decode(one["tokens"]),
                     one["asked"],
                     tuple(one["arrivals"]),
                     one["first"],
@@ -97,8 +100,16 @@ class TransformersDoor:
         )
 
 
-async def start_transformers(target: Path, draft: Path | None, eos: Sequence[int], threads: int) -> Worker:
-    order = {"target": str(target), "draft": str(draft) if draft else None, "eos": sorted(eos), "threads": threads}
+async def start_transformers(
+    target: Path, draft: Path | None, eos: Sequence[int], threads: int, trials: Sequence[Mapping[str, Any]]
+) -> Worker:
+    order = {
+        "target": str(target),
+        "draft": str(draft) if draft else None,
+        "eos": sorted(eos),
+        "threads": threads,
+        "trials": list(trials),
+    }
     return await Worker.start("transformers", [sys.executable, "-m", "benchmarks.transformers_worker"], order)
 
 

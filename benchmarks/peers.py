@@ -2,8 +2,9 @@
 
     python -m benchmarks.peers             what `slipstream bench peers` does
 
-All are loaded at once; while one answers, the rest is idle. llama.cpp reads the very GGUF files that ours was converted
-from, transformers the converted folders.
+While one answers, the others idle. Where not all fit into the memory at once, the other engines come in shifts, and
+ours answers everything anew in each. llama.cpp reads the very GGUF files that ours was converted from, transformers the
+converted folders.
 """
 
 import sys
@@ -15,38 +16,36 @@ from typing import Any
 
 from benchmarks.answers import Door, Group
 from benchmarks.datasets import Prompt
+from benchmarks.errors import BenchError
 from benchmarks.footprint import serving
 from benchmarks.http_door import HttpDoor
-from benchmarks.interleave import Unit, rotated, units
-from benchmarks.matrix import GREEDY, OFF, settings_matrix
-from benchmarks.peer_process import Encode, TransformersDoor, llama_door, start_llama, start_transformers
+from benchmarks.interleave import BalancedOrders, Unit, units
+from benchmarks.matrix import GREEDY, OFF, PRIME_DRAFT, PRIME_TOKENS, Setting, settings_matrix
+from benchmarks.peer_names import TRANSFORMERS_MODES, Peer, choose
+from benchmarks.peer_order import Prepared, llama_order, prepare, trials
+from benchmarks.peer_process import TransformersDoor, llama_door, start_llama, start_transformers
 from benchmarks.peer_summary import PEER_HEAD, PeerRun, compare, peer_cells
-from benchmarks.progress import progress
-from benchmarks.results_file import Results, configuration
+from benchmarks.progress import Report, progress
+from benchmarks.results_file import Results, Table, configuration
 from server.assembly import serving_config
-from server.model_folders import Folders, fetch
 from server.settings import Settings
 from server.settings_loading import load_settings
-from server.weights import WeightStore
-
-LLAMA_MODES = ("plain", "draft", "ngram-simple", "ngram-map-k", "ngram-mod", "ngram-cache")
-TRANSFORMERS_MODES = {"generate": "plain", "assisted": "assisted", "lookup": "lookup"}
-PEERS = (*(f"transformers:{mode}" for mode in TRANSFORMERS_MODES), *(f"llama.cpp:{mode}" for mode in LLAMA_MODES))
-_Peer = tuple[str, str, dict[str, Any]]  # engine, mode, options
-_PRIME_TOKENS = 4
-_SLOT_TOKENS = 2048  # context of each of llama.cpp's slots
 
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """One column of the comparison. fields: of its requests. cached: whether it keeps prompts, so that asking for a
-    few tokens first keeps the prefill out of what is measured."""
+    """One column of the comparison. primers, fields: of the requests before those that count, and of those."""
 
     name: str
     door: Door
     ours: bool = False
-    cached: bool = True
+    primers: Sequence[Mapping[str, Any]] = ({},)
     fields: Mapping[str, Any] = field(default_factory=dict)
+
+    async def prime(self, texts: Sequence[str]) -> None:
+        """Keep the prefill out of what is measured, where an engine keeps prompts, and first times everywhere."""
+        for primer in self.primers:
+            await self.door.ask(texts, {**GREEDY, **primer}, PRIME_TOKENS)
 
     async def ask(self, texts: Sequence[str], max_tokens: int) -> Group:
         return await self.door.ask(texts, {**GREEDY, **self.fields}, max_tokens)
@@ -54,8 +53,9 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class PeersRun:
-    """peers: names out of PEERS, with options of llama.cpp's behind (`llama.cpp:draft:n_max=8`); empty for all.
-    ValueError for an unknown one. port: for our own server."""
+    """peers: names as in peer_names, empty for all that the configuration allows. groups: sets of prompts that every
+    number of clients shares, where it is more than 1. at_once: most of llama.cpp's processes loaded at a time. port:
+    for our own server; a free one if None."""
 
     config: Path
     prompts: Sequence[Prompt]
@@ -64,128 +64,117 @@ class PeersRun:
     concurrency: Sequence[int]
     max_tokens: int
     groups: int
-    port: int
+    passes: int
+    at_once: int
+    port: int | None
 
     async def measure(self, llama_python: str | None, results: Results) -> Path:
-        """llama_python: an interpreter that has xllamacpp; this one if None."""
-        wanted = [_parsed(name) for name in self.peers or PEERS]
+        """llama_python: an interpreter that has xllamacpp; this one if None. BenchError for what cannot be compared."""
+        choose(self.peers, draft=True)  # names are wrong whatever the configuration says
         settings = load_settings(self.config)
+        peers, left_out = choose(self.peers, settings.models.draft is not None)
+        ours = self._settings()
         work = units(self.prompts, self.concurrency, self.groups)
-        async with self._runners(settings, wanted, llama_python or sys.executable) as (runners, about):
-            runs = await self._run(runners, work)
-        rows = compare(runs)
-        content = {
-            "configuration": configuration(settings, self.config),
-            "peers": about,
-            "max_tokens": self.max_tokens,
-            "summary": [row.as_dict() for row in rows],
-            "runs": [run.as_dict() for run in runs],
-        }
+        prepared = prepare(settings)
         title = f"{settings.model_name}: ours against other engines"
-        return results.write("peers", title, content, PEER_HEAD, [peer_cells(row) for row in rows])
-
-    async def _run(self, runners: Sequence[Runner], work: Sequence[Unit]) -> list[PeerRun]:
+        about: dict[str, Any] = {
+            "configuration": configuration(settings, self.config),
+            "left_out": [peer.name for peer in left_out],
+            "engines": {},
+            "max_tokens": self.max_tokens,
+            "passes": self.passes,
+        }
         runs: list[PeerRun] = []
-        for runner in runners:  # first times are nobody's
-            await runner.ask([self.prompts[0].text], _PRIME_TOKENS)
-        with progress("peers", len(work) * len(runners)) as report:
-            for turn, unit in enumerate(work):
-                texts = [prompt.text for prompt in unit.prompts]
-                for runner in rotated(runners, turn):
-                    if runner.cached:
-                        await runner.ask(texts, _PRIME_TOKENS)
-                    run = PeerRun.of(unit, runner.name, runner.ours, turn, await runner.ask(texts, self.max_tokens))
-                    runs.append(run)
-                    report(f"{unit.category}, {unit.concurrency} at once, {run.runner}: {run.rate or 0:.1f} tokens/s")
-        return runs
+        shifts = _shifts(peers, self.at_once)
+        steps = self.passes * len(work) * (len(peers) + len(ours) * len(shifts))
+        async with serving(self.config, self.port) as server:
+            with progress("peers", steps) as report:
+                for shift in shifts:
+                    async with self._runners(
+                        server.url, settings, prepared, ours, shift, work, llama_python or sys.executable
+                    ) as (runners, told):
+                        about["engines"].update(told)
+                        async for run in self._answers(runners, work, len(runs), report):
+                            runs.append(run)
+                            results.keep("peers", title, {**about, **_summary(runs)})
+        rows = compare(runs)
+        return results.write(
+            "peers", title, {**about, **_summary(runs)}, [Table(PEER_HEAD, [peer_cells(row) for row in rows])]
+        )
+
+    def _settings(self) -> list[Setting]:
+        if not self.verifiers:
+            raise BenchError("--verifier should name at least one of ours")
+        chosen = settings_matrix(self.verifiers, ["auto"], ["default"])
+        return [OFF, *chosen] if "off" in self.verifiers else chosen
+
+    async def _answers(
+        self, runners: Sequence[Runner], work: Sequence[Unit], turns: int, report: Report
+    ) -> AsyncIterator[PeerRun]:
+        """turns: a number that is larger than any turn before."""
+        orders = BalancedOrders()
+        for turn in range(self.passes * len(work)):
+            unit = work[turn % len(work)]
+            texts = [prompt.text for prompt in unit.prompts]
+            for runner in orders.order(unit, runners):
+                await runner.prime(texts)
+                group = await runner.ask(texts, self.max_tokens)
+                run = PeerRun.of(unit, runner.name, runner.ours, turns + turn, group)
+                report(f"{unit.category}, {unit.concurrency} at once, {run.runner}: {run.rate or 0:.1f} tokens/s")
+                yield run
 
     @asynccontextmanager
     async def _runners(
-        self, settings: Settings, wanted: Sequence[_Peer], python: str
+        self,
+        url: str,
+        settings: Settings,
+        prepared: Prepared,
+        ours: Sequence[Setting],
+        shift: Sequence[Peer],
+        work: Sequence[Unit],
+        python: str,
     ) -> AsyncIterator[tuple[list[Runner], dict[str, Any]]]:
-        folders = fetch(settings)
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(serving(self.config, self.port))
-            encode, eos = _tokenizer(folders)
-            runners = self._ours(server.url, settings, encode, stack)
-            about: dict[str, Any] = {}
-            threads = settings.threads or _threads()
-            if modes := [mode for engine, mode, _ in wanted if engine == "transformers"]:
-                worker = await start_transformers(folders.target, folders.draft, eos, threads)
-                stack.push_async_callback(worker.stop)
-                about["transformers"] = worker.hello
-                runners += [
-                    Runner(
-                        f"transformers:{mode}", TransformersDoor(worker, TRANSFORMERS_MODES[mode], encode), cached=False
-                    )
-                    for mode in modes
-                ]
-            for mode, options in [(mode, options) for engine, mode, options in wanted if engine == "llama.cpp"]:
-                order = self._llama_order(settings, mode, options, threads)
-                worker = await start_llama(python, order)
-                stack.push_async_callback(worker.stop)
-                door = llama_door(worker, encode)
-                stack.callback(door.close)
-                shown = "".join(f":{key}={value}" for key, value in options.items())
-                runners.append(Runner(f"llama.cpp:{mode}{shown}", door))
-            yield runners, about
-
-    def _ours(self, url: str, settings: Settings, encode: Encode, stack: AsyncExitStack) -> list[Runner]:
+        """Ours and one shift of theirs, loaded; and what the latter say of themselves."""
         serving = serving_config(settings)
-        door = HttpDoor(url, serving.model, next(iter(serving.api_keys), "none"), "completions", encode)
-        stack.callback(door.close)
-        chosen = settings_matrix(self.verifiers, ["auto"], ["default"])
-        if "off" in self.verifiers:
-            chosen = [OFF, *chosen]
-        return [Runner(f"ours:{one.name}", door, ours=True, fields=one.fields) for one in chosen]
-
-    def _llama_order(self, settings: Settings, mode: str, options: dict[str, Any], threads: int) -> dict[str, Any]:
-        store, draft = WeightStore(settings.cache_dir), settings.models.draft
-        slots = max(self.concurrency)
-        return {
-            "model": str(store.original(settings.models.target)),
-            "draft": str(store.original(draft)) if draft is not None and mode == "draft" else None,
-            "mode": mode,
-            "options": options,
-            "slots": slots,
-            "context": slots * _SLOT_TOKENS,
-            "threads": threads,
-        }
-
-
-def _parsed(name: str) -> _Peer:
-    """ "llama.cpp:draft:n_max=8" -> ("llama.cpp", "draft", {"n_max": 8})."""
-    engine, _, rest = name.partition(":")
-    mode, *options = rest.split(":")
-    if f"{engine}:{mode}" not in PEERS or (options and engine != "llama.cpp"):
-        raise ValueError(f"unknown peer {name!r}; known are {', '.join(PEERS)}")
-    pairs = [option.partition("=") for option in options]
-    return engine, mode, {key: float(value) if "." in value else int(value) for key, _, value in pairs}
+        told: dict[str, Any] = {}
+        async with AsyncExitStack() as stack:
+            door = HttpDoor(url, serving.model, next(iter(serving.api_keys), "none"), "completions", prepared.encode)
+            stack.callback(door.close)
+            primers = [OFF.fields, *([PRIME_DRAFT.fields] if settings.models.draft is not None else [])]
+            runners = [Runner(f"ours:{one.name}", door, True, primers, one.fields) for one in ours]
+            if modes := [peer for peer in shift if peer.engine == "transformers"]:
+                order = trials(modes, work, prepared.encode)
+                worker = await start_transformers(
+                    prepared.folders.target, prepared.folders.draft, prepared.eos, prepared.threads, order
+                )
+                stack.push_async_callback(worker.stop)
+                told["transformers"] = worker.hello
+                runners += [
+                    Runner(peer.name, TransformersDoor(worker, mode, prepared.encode, prepared.decode))
+                    for peer, mode in ((peer, TRANSFORMERS_MODES[peer.mode]) for peer in modes)
+                ]
+            for peer in [one for one in shift if one.engine == "llama.cpp"]:
+                prepared.check_memory(peer.name)
+                sized = llama_order(settings, prepared, peer, work, self.max_tokens)
+                worker = await start_llama(python, sized)
+                stack.push_async_callback(worker.stop)
+                theirs = llama_door(worker, prepared.encode)
+                stack.callback(theirs.close)
+                told[peer.name] = {key: sized[key] for key in ("options", "slots", "context", "threads")}
+                runners.append(Runner(peer.name, theirs))
+            yield runners, told
 
 
-def _threads() -> int:
-    import torch
-
-    return torch.get_num_threads()
+def _summary(runs: Sequence[PeerRun]) -> dict[str, Any]:
+    return {"summary": [row.as_dict() for row in compare(runs)], "runs": [run.as_dict() for run in runs]}
 
 
-def _tokenizer(folders: Folders) -> tuple[Encode, list[int]]:
-    """The target's chat template around one user message, as token ids, and its end tokens."""
-    from transformers import AutoTokenizer, GenerationConfig
-
-    tokenizer = AutoTokenizer.from_pretrained(folders.target)
-
-    def encode(message: str) -> list[int]:
-        text = tokenizer.apply_chat_template(
-            [{"role": "user", "content": message}], tokenize=False, add_generation_prompt=True
-        )
-        return list(tokenizer.encode(text, add_special_tokens=False))
-
-    try:
-        eos = GenerationConfig.from_pretrained(folders.target).eos_token_id
-    except OSError:
-        eos = tokenizer.eos_token_id
-    return encode, [eos] if isinstance(eos, int) else list(eos or [tokenizer.eos_token_id])
+def _shifts(peers: Sequence[Peer], at_once: int) -> list[list[Peer]]:
+    """transformers, whose one process has all its modes and perhaps two copies of the weights, by itself; llama.cpp's,
+    one process each, so many at once."""
+    theirs = [peer for peer in peers if peer.engine == "transformers"]
+    llama = [peer for peer in peers if peer.engine == "llama.cpp"]
+    return [*([theirs] if theirs else []), *(llama[i : i + at_once] for i in range(0, len(llama), at_once))]
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.errors import BenchError
 from benchmarks.interleave import MIXED
 from benchmarks.samples import Row
 
 _HINT = "plots need matplotlib: pip install 'slipstream[bench]', or run with --no-plots"
 
 
-class PlotsMissingError(Exception):
+class PlotsMissingError(BenchError):
     """matplotlib is not installed."""
 
 

@@ -1,44 +1,51 @@
 """Write the README's figures from the result files.
 
     python -m benchmarks.readme                          from benchmarks/results into README.md
-    python -m benchmarks.readme FOLDER FILE
+    python -m benchmarks.readme FOLDER [FILE]
 
-What stands between the two markers is replaced; everything else stays. A figure that no file tells is not written.
+What stands between the two markers is replaced; everything else stays. A figure that no file tells is not written, nor
+are simulations (kind draft-length), which measure nothing.
 """
 
+import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.errors import BenchError
 from benchmarks.machine import one_line
-from benchmarks.tables import flat, markdown
+from benchmarks.tables import flat, markdown, rules
 
 BEGIN, END = "<!-- figures: written by python -m benchmarks.readme -->", "<!-- end of figures -->"
-_ORDER = ("speed", "peers", "costs", "company", "footprint")
+_OMITTED = ("draft-length",)
 
 Result = Mapping[str, Any]
 
 
 def refresh(readme: Path, results: Path) -> None:
-    """Replace the figures. ValueError without the markers or without any result."""
+    """Replace the figures. BenchError without the markers, without any result, or for one of an unknown kind."""
     text = readme.read_text("utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{readme} lacks the markers {BEGIN} and {END}")
-    found = [(path, result) for path in sorted(results.glob("*.json")) if "kind" in (result := _read(path))]
+        raise BenchError(f"{readme} lacks the markers {BEGIN} and {END}")
+    found = [(path, result) for path in sorted(results.glob("*.json")) if (result := _read(path))]
     if not found:
-        raise ValueError(f"{results} holds no results")
-    found.sort(key=lambda pair: _ORDER.index(pair[1]["kind"]))
+        raise BenchError(f"{results} holds no results")
+    found.sort(key=lambda pair: list(_WRITERS).index(pair[1]["kind"]))
     parts = [_section(path, result, readme.parent) for path, result in found]
     readme.write_text(before + begin + "\n" + "\n".join(parts) + end + after, "utf-8")
 
 
-def _read(path: Path) -> Result:
+def _read(path: Path) -> Result | None:
+    """None for what is left out. BenchError for what this program does not know, however old."""
     result = json.loads(path.read_text("utf-8"))
-    return result if isinstance(result, dict) else {}
+    kind = result.get("kind") if isinstance(result, dict) else None
+    if kind not in (*_WRITERS, *_OMITTED):
+        raise BenchError(f"{path} is a result of kind {kind!r}; known are {', '.join((*_WRITERS, *_OMITTED))}")
+    return None if kind in _OMITTED else result
 
 
 def _section(path: Path, result: Result, root: Path) -> str:
@@ -49,38 +56,68 @@ def _section(path: Path, result: Result, root: Path) -> str:
 
 
 def _speed(result: Result) -> Iterable[str]:
-    """By kind of prompt at one client; by clients over all prompts."""
+    """By kind of prompt at one client; what the settings delivered; by clients on the same prompts."""
     rows = result["summary"]
     alone = [row for row in rows if row["concurrency"] == 1 and row["ratio"]]
-    settings = list(dict.fromkeys(row["setting"] for row in alone))
     if alone:
+        yield from _alone(alone)
+    if result["by_clients"]:
+        yield _by_clients(result["by_clients"])
+
+
+def _alone(rows: list[Result]) -> Iterable[str]:
+    settings = list(dict.fromkeys(row["setting"] for row in rows))
+    groups = list(dict.fromkeys(row["group"] for row in rows))
+
+    def line(name: str, group: str, shown: Callable[[Result | None], str]) -> list[str]:
+        return [name, *(shown(_find(rows, group=group, setting=setting)) for setting in settings)]
+
+    lines = [line(group, group, lambda row: _with_mean(row and row["ratio"])) for group in groups]
+    lines += [
+        line(f"{group}: mean of the categories' medians", group, lambda row: _category_mean(row))
+        for group in groups
+        if any(row["category_mean"] for row in rows if row["group"] == group)
+    ]
+    yield markdown(["one client, against `off`", *(f"`{name}`" for name in settings)], lines)
+    loose = [setting for setting in settings if any(row["strict_ratio"] for row in rows if row["setting"] == setting)]
+    if loose:
         lines = [
-            [group, *(_ratio(_find(alone, group=group, setting=setting)) for setting in settings)]
-            for group in dict.fromkeys(row["group"] for row in alone)
+            [group, *(_spread((_find(rows, group=group, setting=one) or {}).get("strict_ratio")) for one in loose)]
+            for group in groups
         ]
-        yield markdown(["one client, against `off`", *(f"`{name}`" for name in settings)], lines)
-    yield _by_clients(rows)
+        yield markdown(["one client, against `strict`", *(f"`{name}`" for name in loose)], lines)
+    yield markdown(
+        ["one client, all prompts", "tokens a round (tau)", "tokens", "loosened", "answers that are not `off`'s"],
+        [_delivered(row) for row in rows if row["group"] == groups[-1]],
+    )
+
+
+def _delivered(row: Result) -> list[str]:
+    tau = "" if row["tau"] is None else f"{row['tau']:.2f}"
+    differing = f"{row['differing']} of {row['answers']}"
+    return [f"`{row['setting']}`", tau, str(row["tokens"]), rules(row["loosened"]) or "0", differing]
 
 
 def _by_clients(rows: list[Result]) -> str:
-    """`off` together against `off` alone, and every setting against `off` of as many clients."""
-    widest = {"all": 2, "mixed": 1}
+    """Every setting's throughput against its own with the fewest clients, on the same prompts; and against `off`'s."""
+    settings = list(dict.fromkeys(row["setting"] for row in rows))
     sizes = sorted({row["concurrency"] for row in rows})
-    names = list(dict.fromkeys(row["setting"] for row in rows if row["ratio"]))
-    if len(sizes) < 2:
-        return ""
-    chosen: dict[tuple[int, str], Result] = {}
-    for row in sorted(rows, key=lambda row: widest.get(row["group"], 0)):
-        chosen[row["concurrency"], row["setting"]] = row
-    base = _median(chosen.get((sizes[0], "off")), "rate")
+    found = {(row["setting"], row["concurrency"]): row for row in rows}
+    compared = [name for name in settings if any(row["over_off"] for row in rows if row["setting"] == name)]
     lines = []
     for size in sizes:
-        together = _median(chosen.get((size, "off")), "rate")
-        gain = f"{together / base:.2f}x" if together and base else ""
-        lines.append([str(size), gain, *(_ratio(chosen.get((size, name))) for name in names)])
-    return markdown(
-        ["clients", f"`off` against {sizes[0]} client", *(f"`{name}` against `off`" for name in names)], lines
-    )
+        mine = {name: found[name, size] for name in settings if (name, size) in found}
+        gains = [_spread(mine[name]["gain"]) if name in mine else "" for name in settings]
+        over = [_spread(mine[name]["over_off"]) if name in mine else "" for name in compared]
+        lines.append([str(size), *gains, *over])
+    last = {row["setting"]: row for row in rows}
+    rises = ["rises throughout", *(_rises(last[name]) for name in settings), *([""] * len(compared))]
+    head = [f"`{name}` against {sizes[0]} client{'s' * (sizes[0] > 1)}" for name in settings]
+    return markdown(["clients", *head, *(f"`{name}` against `off`" for name in compared)], [*lines, rises])
+
+
+def _rises(row: Result) -> str:
+    return "" if row["rises"] is None else "yes" if row["rises"] else "no"
 
 
 def _peers(result: Result) -> Iterable[str]:
@@ -90,15 +127,35 @@ def _peers(result: Result) -> Iterable[str]:
     for ours in dict.fromkeys(name for row in rows for name in row["ratios"]):
         lines = []
         for runner in dict.fromkeys(row["runner"] for row in rows):
-            cells = [
-                _spread(
-                    (_find(rows, runner=runner, group=group, concurrency=size) or {"ratios": {}})["ratios"].get(ours)
-                )
-                for group, size in columns
-            ]
-            lines.append([runner, *cells])
+            found = [_find(rows, runner=runner, group=group, concurrency=size) for group, size in columns]
+            lines.append([runner, *(_peer_cell(row, ours) for row in found)])
         head = [f"{group}, {size} client{'s' if size > 1 else ''}" for group, size in columns]
         yield markdown([f"`{ours}` over", *head], lines)
+
+
+def _peer_cell(row: Result | None, ours: str) -> str:
+    """The ratio with its spread and number of samples; of a best mode also which it is."""
+    if row is None or ours not in row["ratios"]:
+        return ""
+    told = f"{_spread(row['ratios'][ours])}, n = {row['samples']}"
+    return f"{told}: {row['best']}" if row["best"] else told
+
+
+def _weights(result: Result) -> Iterable[str]:
+    """Quality and time of each kind of weights, times as ratios to the first kind's."""
+    kinds = result["kinds"]
+    base = next(iter(kinds))
+    sizes = list(kinds[base]["milliseconds"])
+    head = ["weights", "mean KL (nats)", "same best token", "step against reading the weights"]
+    head += [f"time of {size} row{'s' * (size != '1')}, {base} = 1" for size in sizes]
+    lines = []
+    for kind, found in kinds.items():
+        times = [found["milliseconds"][size]["median"] / kinds[base]["milliseconds"][size]["median"] for size in sizes]
+        quality = [f"{found['kl']:.5f}", f"{found['top1_agreement']:.1%}", _spread(found["step_over_reading"])]
+        lines.append([f"`{kind}`", *quality, *(f"{one:.2f}" for one in times)])
+    yield markdown(head, lines)
+    if engine := result.get("engine_off"):
+        yield f"`off` through the engine, against reading its weights: {_spread(engine['step_over_reading'])}.\n"
 
 
 def _figures(result: Result) -> Iterable[str]:
@@ -108,6 +165,7 @@ def _figures(result: Result) -> Iterable[str]:
 _WRITERS: dict[str, Callable[[Result], Iterable[str]]] = {
     "speed": _speed,
     "peers": _peers,
+    "weights": _weights,
     "costs": _figures,
     "company": _figures,
     "footprint": _figures,
@@ -118,23 +176,30 @@ def _find(rows: Iterable[Result], **wanted: Any) -> Result | None:
     return next((row for row in rows if all(row[key] == value for key, value in wanted.items())), None)
 
 
-def _median(row: Result | None, name: str) -> float | None:
-    return None if row is None or row[name] is None else float(row[name]["median"])
+def _with_mean(spread: Result | None) -> str:
+    return "" if not spread else f"{spread['median']:.2f}x, mean {spread['mean']:.2f}x {_extent(spread)}"
 
 
-def _ratio(row: Result | None) -> str:
-    return "" if row is None else _spread(row["ratio"])
+def _category_mean(row: Result | None) -> str:
+    return "" if row is None or row["category_mean"] is None else f"{row['category_mean']:.2f}x"
 
 
 def _spread(spread: Result | None) -> str:
-    return "" if spread is None else f"{spread['median']:.2f}x ({spread['min']:.2f}..{spread['max']:.2f})"
+    return "" if not spread else f"{spread['median']:.2f}x {_extent(spread)}"
+
+
+def _extent(spread: Result) -> str:
+    return f"({spread['min']:.2f}..{spread['max']:.2f})"
 
 
 def main(arguments: list[str]) -> int:
-    results, readme = (Path(one) for one in (arguments or ["benchmarks/results", "README.md"]))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.readme", description=__doc__.splitlines()[0])
+    parser.add_argument("results", nargs="?", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("readme", nargs="?", type=Path, default=Path("README.md"))
+    options = parser.parse_args(arguments)
     try:
-        refresh(readme, results)
-    except ValueError as error:
+        refresh(options.readme, options.results)
+    except (BenchError, OSError) as error:
         print(f"benchmarks.readme: {error}", file=sys.stderr)
         return 1
     return 0

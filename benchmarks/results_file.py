@@ -1,5 +1,6 @@
-"""Result files: one JSON with everything, one Markdown table, PNG plots beside them."""
+"""Result files: one JSON with everything, Markdown tables, PNG plots beside them."""
 
+import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,17 @@ from benchmarks.tables import Cells, markdown, show
 from server.placement import Machine, place
 from server.settings import Settings
 
+_circumstances = functools.cache(circumstances)  # of the beginning: a checkout may change while it is measured
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """title: where it is not the first one of its page."""
+
+    head: Cells
+    rows: Sequence[Cells]
+    title: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class Results:
@@ -20,17 +32,33 @@ class Results:
     folder: Path
     name: str
 
-    def write(self, kind: str, title: str, content: Mapping[str, Any], head: Cells, rows: Sequence[Cells]) -> Path:
-        """Write JSON and Markdown, show the table on stdout, and return the JSON's path."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        about = circumstances()
+    def keep(self, kind: str, title: str, content: Mapping[str, Any]) -> None:
+        """Write what is known so far, into NAME.json.partial; an interrupted run leaves it."""
+        self._json(self.partial, kind, title, {"complete": False, **content})
+
+    def write(self, kind: str, title: str, content: Mapping[str, Any], tables: Sequence[Table]) -> Path:
+        """Write JSON and Markdown, show the tables on stdout, and return the JSON's path."""
         path = self.path(".json")
-        self._replace(path, json.dumps({"kind": kind, "title": title, **about, **content}, indent=1) + "\n")
+        about = self._json(path, kind, title, content)
         where = f"{about['date']}, {one_line(about['machine'])}, commit {about['commit']}"
-        self._replace(self.path(".md"), f"# {title}\n\n{where}\n\n{markdown(head, rows)}")
-        show(title, head, rows)
+        parts = [f"# {title}\n\n{where}\n"]
+        for table in tables:
+            parts.append((f"## {table.title}\n\n" if table.title else "") + markdown(table.head, table.rows))
+            show(table.title or title, table.head, table.rows)
+        self._replace(self.path(".md"), "\n".join(parts))
+        self.partial.unlink(missing_ok=True)
         print(f"written: {path}, {self.path('.md').name}", flush=True)
         return path
+
+    @property
+    def partial(self) -> Path:
+        return self.path(".json.partial")
+
+    def _json(self, path: Path, kind: str, title: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        about = _circumstances()
+        self._replace(path, json.dumps({"kind": kind, "title": title, **about, **content}, indent=1) + "\n")
+        return about
 
     def path(self, suffix: str) -> Path:
         return self.folder / f"{self.name}{suffix}"

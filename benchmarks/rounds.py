@@ -5,6 +5,7 @@ import statistics
 from typing import Any
 
 from benchmarks.datasets import Prompt
+from benchmarks.errors import BenchError
 from benchmarks.matrix import GREEDY
 from benchmarks.stack import Stack
 from core.round import RoundResult
@@ -37,9 +38,9 @@ async def evidence_shares(stack: Stack, prompts: list[Prompt], max_tokens: int) 
 
 async def commit_milliseconds(stack: Stack, prompts: list[Prompt], max_tokens: int) -> dict[str, Any]:
     """Masks and commit of rounds with 8 sequences and 15 drafts each; stop strings, penalties and logprobs on.
-    ValueError if there are fewer than 8 prompts."""
+    BenchError if there are fewer than 8 prompts."""
     if len(prompts) < BATCH:
-        raise ValueError(f"masks and commit are measured with {BATCH} prompts at once, there are {len(prompts)}")
+        raise BenchError(f"masks and commit are measured with {BATCH} prompts at once, there are {len(prompts)}")
     fields = {
         **GREEDY, **_BLOCKS, "verifier": "fly", "presence_penalty": 0.1, "frequency_penalty": 0.1, "logprobs": 5,
         "stop": ["this never comes", "\n\n\n\n\n"], "ignore_eos": True,

@@ -12,10 +12,11 @@ from benchmarks.interleave import Unit
 @dataclass(frozen=True, slots=True)
 class Sample:
     """ratio: speed over the baseline's on the same unit, None for the baseline and where either had a single token.
-    rate: tokens per second of the whole unit, prefill excluded. whole_rate: from request to last token.
-    token_seconds: mean over its answers. cold_seconds: to the first token
-    of prompts that nobody had asked before, if this setting was the first; every other first token comes behind a
-    prompt in the prefix cache. differing: answers that are not the baseline's, token for token."""
+    strict_ratio: the same over `strict`, of a loose verifier. rate: tokens per second of the whole unit, prefill
+    excluded. whole_rate: from request to last token. token_seconds: mean over its answers. cold_seconds: to the first
+    token, of `off` on a unit of which no prompt had been asked before; every other first token comes behind a prompt
+    in the prefix cache. differing: answers that are not the baseline's, token for token. set_index, repeat: which set
+    of prompts the unit is a part of, in which pass."""
 
     category: str
     prompts: tuple[str, ...]
@@ -31,13 +32,24 @@ class Sample:
     ratio: float | None
     differing: int
     speculated: Speculated
+    strict_ratio: float | None = None
+    set_index: int | None = None
+    repeat: int = 0
 
     @classmethod
     def of(
-        cls, unit: Unit, setting: str, turn: int, group: Group, baseline: Group, cold: Group | None = None
+        cls,
+        unit: Unit,
+        setting: str,
+        turn: int,
+        group: Group,
+        baseline: Group,
+        *,
+        strict: Group | None = None,
+        cold: Group | None = None,
+        repeat: int = 0,
     ) -> "Sample":
         each = [answer.token_seconds for answer in group.answers if answer.token_seconds is not None]
-        rate, other = group.rate, baseline.rate
         return cls(
             category=unit.category,
             prompts=tuple(prompt.name for prompt in unit.prompts),
@@ -45,18 +57,26 @@ class Sample:
             setting=setting,
             turn=turn,
             tokens=group.tokens,
-            rate=rate,
+            rate=group.rate,
             whole_rate=group.whole_rate,
             token_seconds=statistics.fmean(each) if each else None,
             first_token_seconds=_first_token_seconds(group),
             cold_seconds=None if cold is None else _first_token_seconds(cold),
-            ratio=rate / other if rate and other and group is not baseline else None,
+            ratio=None if group is baseline else _over(group, baseline),
             differing=sum(mine != its for mine, its in zip(group.contents, baseline.contents, strict=True)),
             speculated=group.speculated,
+            strict_ratio=None if strict is None else _over(group, strict),
+            set_index=unit.set_index,
+            repeat=repeat,
         )
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self) | {"tau": self.speculated.tau}
+
+
+def _over(group: Group, other: Group) -> float | None:
+    mine, its = group.rate, other.rate
+    return mine / its if mine and its else None
 
 
 def _first_token_seconds(group: Group) -> float:
@@ -80,7 +100,8 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: a setting's samples of one group of categories at one concurrency."""
+    """One line of the table: a setting's samples of one group of categories at one concurrency. category_mean: the mean
+    of its categories' median ratios, where there are several."""
 
     group: str
     concurrency: int
@@ -89,6 +110,8 @@ class Row:
     answers: int
     tokens: int
     ratio: Spread | None
+    category_mean: float | None
+    strict_ratio: Spread | None
     rate: Spread | None
     whole_rate: Spread | None
     token_seconds: Spread | None
@@ -138,6 +161,8 @@ def _row(group: str, concurrency: int, setting: str, samples: Sequence[Sample]) 
         answers=sum(len(sample.prompts) for sample in samples),
         tokens=sum(sample.tokens for sample in samples),
         ratio=Spread.of(_known(sample.ratio for sample in samples)),
+        category_mean=_category_mean(samples),
+        strict_ratio=Spread.of(_known(sample.strict_ratio for sample in samples)),
         rate=Spread.of(_known(sample.rate for sample in samples)),
         whole_rate=Spread.of([sample.whole_rate for sample in samples]),
         token_seconds=Spread.of(_known(sample.token_seconds for sample in samples)),
@@ -148,6 +173,14 @@ def _row(group: str, concurrency: int, setting: str, samples: Sequence[Sample]) 
         loosened={rule: tokens for rule, tokens in speculated.loosened.items() if tokens},
         differing=sum(sample.differing for sample in samples),
     )
+
+
+def _category_mean(samples: Sequence[Sample]) -> float | None:
+    ratios: dict[str, list[float]] = {}
+    for sample in samples:
+        if sample.ratio is not None:
+            ratios.setdefault(sample.category, []).append(sample.ratio)
+    return statistics.fmean(map(statistics.median, ratios.values())) if len(ratios) > 1 else None
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

@@ -1,25 +1,26 @@
 """Speed against `off`: a matrix of settings over prompts, in turns, ratio by ratio."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.answers import Door, Group
 from benchmarks.datasets import Prompt
-from benchmarks.interleave import Unit, rotated, units
-from benchmarks.matrix import GREEDY, OFF, Setting
+from benchmarks.http_door import RefusedError
+from benchmarks.interleave import BalancedOrders, Unit, units
+from benchmarks.matrix import GREEDY, OFF, PRIME_DRAFT, PRIME_TOKENS, Setting, strict_beside
 from benchmarks.progress import progress
 from benchmarks.samples import Sample
+from server.errors import ApiError
 
-_PRIME_TOKENS = 4
 _WARM_UP = "Say hello, then count from one to ten in words."
 _WARM_UP_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """passes: how often everything runs. groups: how many groups of each concurrency above 1. sampling: fields of
-    every request."""
+    """passes: how often everything runs. groups: how many sets of prompts are asked at every concurrency, where it is
+    more than 1. sampling: fields of every request."""
 
     prompts: Sequence[Prompt]
     settings: Sequence[Setting]
@@ -30,19 +31,24 @@ class Plan:
     sampling: Mapping[str, Any] = field(default_factory=lambda: dict(GREEDY))
 
 
-async def measure(door: Door, plan: Plan) -> list[Sample]:
-    """Run the plan; samples in the order of measurement, the baseline's included."""
+def no_keeper(_samples: list[Sample]) -> None: ...
+
+
+async def measure(door: Door, plan: Plan, keep: Callable[[list[Sample]], None] = no_keeper) -> list[Sample]:
+    """Run the plan; samples in the order of measurement, the baseline's included. keep: told of all samples so far
+    after each unit."""
     run = _Run(door, plan)
     work = units(plan.prompts, plan.concurrency, plan.groups)
     total = plan.passes * sum(unit.concurrency for unit in work) * len(run.settings)
-    await run.warm_up()
     samples: list[Sample] = []
     with progress("speed", total) as report:
+        report(await run.warm_up(), steps=0)
         for turn in range(plan.passes * len(work)):
-            unit = work[turn % len(work)]
-            found = await run.unit(unit, turn, first=turn < len(work))
+            repeat, index = divmod(turn, len(work))
+            found = await run.unit(work[index], turn, repeat)
             samples += found
-            report(line_of(found), steps=unit.concurrency * len(run.settings))
+            keep(samples)
+            report(line_of(found), steps=work[index].concurrency * len(run.settings))
     return samples
 
 
@@ -50,30 +56,52 @@ class _Run:
     def __init__(self, door: Door, plan: Plan) -> None:
         self._door, self._plan = door, plan
         self.settings = [OFF, *plan.settings]
+        self._primers = [OFF, PRIME_DRAFT]
+        self._orders = BalancedOrders()
+        self._asked: set[str] = set()
 
-    async def warm_up(self) -> None:
-        """Every setting once, so that nobody pays for first times."""
+    async def warm_up(self) -> str | None:
+        """Every setting once, so that nobody pays for first times; returns what there is to say."""
         for setting in self.settings:
             await self._ask([_WARM_UP], setting, _WARM_UP_TOKENS)
+        try:
+            await self._ask([_WARM_UP], PRIME_DRAFT, PRIME_TOKENS)
+        except (ApiError, RefusedError) as error:
+            self._primers = [OFF]
+            return f"no draft model is primed: {error}"
+        return None
 
-    async def unit(self, unit: Unit, turn: int, first: bool) -> list[Sample]:
+    async def unit(self, unit: Unit, turn: int, repeat: int) -> list[Sample]:
         """All settings on one unit.
 
         Its prompts are computed before, by target and draft model, so that whoever comes first does not fill the
-        prefix cache for the others. Who computes them changes from unit to unit; on the first pass that tells what
-        a prompt takes that nobody has asked before.
+        prefix cache for the others. That also tells what a prompt takes that nobody has asked before: up to the first
+        token all settings do the same.
         """
         texts = [prompt.text for prompt in unit.prompts]
-        order = rotated(self.settings, turn)
-        cold = await self._ask(texts, order[0], _PRIME_TOKENS)
-        if order[0] is OFF:
-            await self._ask(texts, self.settings[-1], _PRIME_TOKENS)  # the draft model's part
-        groups = {setting.name: await self._ask(texts, setting, self._plan.max_tokens) for setting in order}
+        primed = [await self._ask(texts, primer, PRIME_TOKENS) for primer in self._primers]
+        cold = primed[0] if self._asked.isdisjoint(texts) else None
+        self._asked.update(texts)
+        groups: dict[str, Group] = {}
+        for setting in self._orders.order(unit, self.settings):
+            groups[setting.name] = await self._ask(texts, setting, self._plan.max_tokens)
         baseline = groups[OFF.name]
-        return [
-            Sample.of(unit, one.name, turn, groups[one.name], baseline, cold if one is order[0] and first else None)
-            for one in self.settings
-        ]
+        samples = []
+        for one in self.settings:
+            strict = strict_beside(one, self.settings)
+            samples.append(
+                Sample.of(
+                    unit,
+                    one.name,
+                    turn,
+                    groups[one.name],
+                    baseline,
+                    strict=None if strict is None else groups[strict.name],
+                    cold=cold if one is OFF else None,
+                    repeat=repeat,
+                )
+            )
+        return samples
 
     async def _ask(self, texts: Sequence[str], setting: Setting, max_tokens: int) -> Group:
         return await self._door.ask(texts, {**self._plan.sampling, **setting.fields}, max_tokens)

@@ -10,9 +10,12 @@ from benchmarks import plots
 from benchmarks.answers import Door
 from benchmarks.calibration import calibrate
 from benchmarks.datasets import load
+from benchmarks.errors import BenchError
 from benchmarks.http_door import HttpDoor, RefusedError, root_of
-from benchmarks.results_file import Results, configuration
-from benchmarks.samples import summarise
+from benchmarks.matrix import OFF
+from benchmarks.results_file import Results, Table, configuration
+from benchmarks.samples import Row, Sample, summarise
+from benchmarks.scaling import SCALING_HEAD, scaling, scaling_cells
 from benchmarks.speed import Plan, measure
 from benchmarks.stack import Stack, open_stack
 from benchmarks.tables import SPEED_HEAD, speed_cells
@@ -39,7 +42,7 @@ class SpeedRun:
     async def over_http(self, url: str, key: str) -> Path:
         """Ask a running server; answers are compared as text. RefusedError if it cannot be asked."""
         if self.calibration:
-            raise ValueError("--calibrate needs --config: a running server reads its own correction memory")
+            raise BenchError("--calibrate needs --config: a running server reads its own correction memory")
         model = await _served_model(root_of(url), key)
         door = HttpDoor(url, model, key)
         try:
@@ -48,8 +51,19 @@ class SpeedRun:
             door.close()
 
     async def _measured(self, door: Door, title: str, about: dict[str, Any]) -> Path:
-        samples = await measure(door, self.plan)
-        rows = summarise(samples)
+        """As it goes the result so far lies beside the file that is written in the end."""
+        samples = await measure(
+            door, self.plan, lambda found: self.results.keep("speed", title, self._told(found, about)[0])
+        )
+        content, tables, rows = self._told(samples, about)
+        path = self.results.write("speed", title, content, tables)
+        if self.drawn:
+            for plot in plots.draw(rows, self.results.folder, self.results.name):
+                print(f"drawn: {plot}", flush=True)
+        return path
+
+    def _told(self, samples: list[Sample], about: dict[str, Any]) -> tuple[dict[str, Any], list[Table], list[Row]]:
+        rows, together = summarise(samples), scaling(samples, OFF.name)
         content = {
             **about,
             "prompts": self.sources,
@@ -58,13 +72,14 @@ class SpeedRun:
             "max_tokens": self.plan.max_tokens,
             "passes": self.plan.passes,
             "summary": [row.as_dict() for row in rows],
+            "by_clients": [row.as_dict() for row in together],
             "samples": [sample.as_dict() for sample in samples],
         }
-        path = self.results.write("speed", title, content, SPEED_HEAD, [speed_cells(row) for row in rows])
-        if self.drawn:
-            for plot in plots.draw(rows, self.results.folder, self.results.name):
-                print(f"drawn: {plot}", flush=True)
-        return path
+        tables = [Table(SPEED_HEAD, [speed_cells(row) for row in rows])]
+        if together:
+            cells = [scaling_cells(row) for row in together]
+            tables.append(Table(SCALING_HEAD, cells, "By clients, on the same prompts"))
+        return content, tables, rows
 
     async def _calibrate(self, stack: Stack) -> dict[str, int]:
         kinds = [source.rpartition(":")[0] or source for source in self.sources]

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from benchmarks.answers import Answer, Group, Speculated
 from core.round import RoundResult
 from core.runtime import Runtime
@@ -18,6 +20,7 @@ from scheduler.events import CounterSnapshot, FinishedEvent, TokensEvent
 from scheduler.observer import EngineObserver
 from scheduler.stats import EngineStats
 from server.assembly import assemble, serving_config
+from server.errors import from_validation
 from server.live_model import LiveModel
 from server.model_folders import Folders, fetch
 from server.openai_api.parameters import make_plan
@@ -87,9 +90,11 @@ class Stack:
     ) -> Answer:
         """fields: of a completion's body. begun: set when the first token has come. ApiError for a bad field,
         RuntimeError if the engine fails."""
-        body = CompletionBody.model_validate(
-            {"model": self.config.model, "prompt": list(prompt), "max_tokens": max_tokens, **fields}
-        )
+        asking = {"model": self.config.model, "prompt": list(prompt), "max_tokens": max_tokens, **fields}
+        try:
+            body = CompletionBody.model_validate(asking)
+        except ValidationError as error:
+            raise from_validation(error) from error
         plan = make_plan(body, [prompt], f"bench-{next(self._ids)}", self.config, self.model, "prompt")
         (request,) = plan.requests
         stop = None if plan.stops is None else StopStrings(plan.stops, self.model.token_bytes)

@@ -10,8 +10,8 @@ from benchmarks.samples import Row, Spread
 
 Cells = Sequence[str]
 SPEED_HEAD = (
-    "prompts", "clients", "setting", "against off", "min..max", "tokens/s", "ms a token", "tau", "accepted", "loosened",
-    "answers differing",
+    "prompts", "clients", "setting", "against off", "mean", "min..max", "mean of categories", "against strict",
+    "tokens/s", "ms a token", "tau", "accepted", "loosened", "answers differing",
 )  # fmt: skip
 
 
@@ -21,7 +21,10 @@ def speed_cells(row: Row) -> Cells:
         str(row.concurrency),
         row.setting,
         ratio(row.ratio),
+        mean(row.ratio),
         extent(row.ratio),
+        "" if row.category_mean is None else f"{row.category_mean:.2f}x",
+        "" if row.strict_ratio is None else f"{ratio(row.strict_ratio)} ({extent(row.strict_ratio)})",
         "" if row.rate is None else f"{row.rate.median:.1f}",
         "" if row.token_seconds is None else f"{1e3 * row.token_seconds.median:.0f}",
         "" if row.tau is None or row.ratio is None else f"{row.tau:.2f}",
@@ -33,6 +36,10 @@ def speed_cells(row: Row) -> Cells:
 
 def ratio(spread: Spread | None) -> str:
     return "" if spread is None else f"{spread.median:.2f}x"
+
+
+def mean(spread: Spread | None) -> str:
+    return "" if spread is None else f"{spread.mean:.2f}x"
 
 
 def extent(spread: Spread | None) -> str:

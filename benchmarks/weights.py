@@ -5,12 +5,14 @@
 Quality: over the last rows of real texts (chat prompts of public data sets) the mean Kullback-Leibler divergence from
 the reference's distribution, in nats, and how often both like the same token best. Time: one forward of so many rows
 behind a short context, the kinds in turns, and a plain step as a multiple of the time that reading its packed weights
-once takes at the memory bandwidth measured in the same turn. Times of different runs mean nothing beside each other.
+once takes at the best memory bandwidth seen in the whole run. Then the configuration itself is loaded, and its engine's
+`off` steps are held against the same limit. Times of different runs mean nothing beside each other.
 
 Holds all kinds at once: for the demo's target 14 GB with the float32 reference, 8 GB with --reference fp16.
 """
 
 import argparse
+import asyncio
 import gc
 import statistics
 import time
@@ -22,19 +24,24 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
+from benchmarks.bandwidth import Bandwidth
 from benchmarks.datasets import load_what_is_there
+from benchmarks.matrix import GREEDY, OFF
 from benchmarks.progress import Report, progress
-from benchmarks.results_file import Results
+from benchmarks.results_file import Results, Table
+from benchmarks.stack import open_stack
 from core.layout import RaggedLayout, Segment
 from core.models.loader import LoadedModel, load_model
 from core.models.packed_linear import PACKED, Fp16Linear, PackedLinear, WeightKind
 from core.models.runner import ModelRunner
+from server.cpu_quota import compute_threads
 from server.model_folders import fetch
 from server.settings_loading import load_settings
 
 _BLOCK = 16
 _CONTEXT = 64  # positions before the rows that are timed
-_PROBE_BYTES = 1 << 29  # far more than any cache holds
+_ENGINE_TOKENS = 48  # of each answer that the engine's steps are timed on
+_ENGINE_ANSWERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +52,7 @@ class Quality:
     rows: int
 
 
-@dataclass(slots=True)
-class Timed:
-    """Milliseconds of each turn by number of rows; of a plain step also the multiple of its reading time."""
-
-    by_rows: dict[int, list[float]]
-    over_reading: list[float]
+Milliseconds = dict[int, list[float]]  # of each turn, by number of rows
 
 
 def chat_tokens(folder: Path, specs: list[str]) -> tuple[list[list[int]], list[str]]:
@@ -99,16 +101,6 @@ def step_bytes(loaded: LoadedModel) -> int:
     return total
 
 
-def reading_seconds(probe: Tensor) -> float:
-    """Seconds per byte of the memory, all threads reading: the best of three."""
-    best = float("inf")
-    for _ in range(3):
-        began = time.perf_counter()
-        probe.sum()
-        best = min(best, time.perf_counter() - began)
-    return best / (probe.numel() * probe.itemsize)
-
-
 def forward_seconds(runner: ModelRunner, rows: int, repeats: int) -> float:
     wanted = layout([1] * rows, _CONTEXT, rows)
     best = float("inf")
@@ -120,26 +112,44 @@ def forward_seconds(runner: ModelRunner, rows: int, repeats: int) -> float:
 
 
 def time_in_turns(
-    runners: dict[WeightKind, ModelRunner], rows: list[int], turns: int, repeats: int, report: Report
-) -> tuple[dict[WeightKind, Timed], list[float]]:
-    """Per kind its times; and the gigabytes per second of each turn."""
-    probe = torch.ones(_PROBE_BYTES // 4)
-    timed = {kind: Timed({count: [] for count in rows}, []) for kind in runners}
-    speeds = []
+    runners: dict[WeightKind, ModelRunner],
+    rows: list[int],
+    turns: int,
+    repeats: int,
+    bandwidth: Bandwidth,
+    report: Report,
+) -> dict[WeightKind, Milliseconds]:
+    """The bandwidth is measured around every kind."""
+    timed: dict[WeightKind, Milliseconds] = {kind: {count: [] for count in rows} for kind in runners}
     for runner in runners.values():
         runner.forward(layout([1] * _CONTEXT, 0, 0))
     for _ in range(turns):
         for kind, runner in runners.items():
+            bandwidth.measure()
             for count in rows:
-                before = reading_seconds(probe)
-                seconds = forward_seconds(runner, count, repeats)
-                per_byte = min(before, reading_seconds(probe))
-                timed[kind].by_rows[count].append(seconds * 1e3)
-                speeds.append(1e-9 / per_byte)
-                if count == 1:
-                    timed[kind].over_reading.append(seconds / (per_byte * step_bytes(runner.loaded)))
+                timed[kind][count].append(1e3 * forward_seconds(runner, count, repeats))
         report()
-    return timed, speeds
+    return timed
+
+
+async def engine_steps(config: Path, texts: list[list[int]], bandwidth: Bandwidth) -> dict[str, Any]:
+    """Milliseconds a token of `off` answers from the whole engine, one stream, against reading the packed weights."""
+    async with open_stack(config) as stack:
+        fields = {**GREEDY, **OFF.fields, "ignore_eos": True}
+        chosen = texts[:_ENGINE_ANSWERS]
+        await stack.answer(chosen[0], fields, _ENGINE_TOKENS)
+        milliseconds = []
+        for text in chosen:
+            bandwidth.measure()
+            answer = await stack.answer(text, fields, _ENGINE_TOKENS)
+            milliseconds.append(1e3 * (answer.token_seconds or 0.0))
+        size = step_bytes(stack.runtime.target.loaded)
+        return {"milliseconds": spread(milliseconds), "step_over_reading": over_reading(milliseconds, size, bandwidth)}
+
+
+def over_reading(milliseconds: list[float], size: int, bandwidth: Bandwidth) -> dict[str, float]:
+    """Steps as multiples of the time that reading so many bytes takes at the run's best bandwidth."""
+    return spread([one / 1e3 * bandwidth.bytes_per_second / size for one in milliseconds])
 
 
 def spread(values: list[float]) -> dict[str, float]:
@@ -149,8 +159,7 @@ def spread(values: list[float]) -> dict[str, float]:
 def main() -> None:
     options = _options()
     settings = load_settings(options.config)
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
+    torch.set_num_threads(compute_threads(settings.threads, torch.get_num_threads()))
     folder = fetch(settings).target
     texts, missing = chat_tokens(folder, options.prompts)
     positions = max(_CONTEXT + max(options.rows), *map(len, texts))
@@ -166,31 +175,41 @@ def main() -> None:
             runners[kind] = runner_of(folder, kind, positions)
             quality[kind] = compare(reference, runners[kind], texts, options.text_rows)
             report(f"{kind}: KL {quality[kind].kl:.5f}, same best token {quality[kind].top1:.1%}")
-        timed, speeds = time_in_turns(runners, options.rows, options.turns, options.repeats, report)
-    kinds = {kind: _figures(runners[kind], quality[kind], timed[kind]) for kind in options.kinds}
+        bandwidth = Bandwidth()
+        timed = time_in_turns(runners, options.rows, options.turns, options.repeats, bandwidth, report)
+    sizes = {kind: step_bytes(runner.loaded) for kind, runner in runners.items()}
+    runners.clear()
+    gc.collect()
+    engine = None if options.no_engine else asyncio.run(engine_steps(options.config, texts, bandwidth))
+    kinds = {kind: _figures(sizes[kind], quality[kind], timed[kind], bandwidth) for kind in options.kinds}
     content: dict[str, Any] = {
         "config": options.config.name,
         "reference": options.reference,
         "prompts": options.prompts,
         "prompts_missing": missing,
-        "gigabytes_per_second": spread(speeds),
+        "gigabytes_per_second": {name: 1e-9 * best for name, best in bandwidth.best.items()},
         "kinds": kinds,
+        "engine_off": engine,
     }
     head = ["weights", "KL, nats", "same best token", "GB read", "step over reading"]
     head += [f"{count} row{'s' * (count > 1)}, ms" for count in options.rows]
     table = [_cells(kind, figures) for kind, figures in kinds.items()]
-    Results(options.out, f"weights-{options.config.stem}").write("weights", "Kinds of weights", content, head, table)
+    Results(options.out, f"weights-{options.config.stem}").write(
+        "weights", "Kinds of weights", content, [Table(head, table)]
+    )
+    if engine is not None:
+        print(f"off through the engine, over reading: {_shown(engine['step_over_reading'])}")
 
 
-def _figures(runner: ModelRunner, quality: Quality, timed: Timed) -> dict[str, Any]:
+def _figures(size: int, quality: Quality, timed: Milliseconds, bandwidth: Bandwidth) -> dict[str, Any]:
     return {
         "kl": quality.kl,
         "worst_kl": quality.worst_kl,
         "top1_agreement": quality.top1,
         "rows_compared": quality.rows,
-        "step_bytes": step_bytes(runner.loaded),
-        "milliseconds": {str(count): spread(values) for count, values in timed.by_rows.items()},
-        "step_over_reading": spread(timed.over_reading) if timed.over_reading else None,
+        "step_bytes": size,
+        "milliseconds": {str(count): spread(values) for count, values in timed.items()},
+        "step_over_reading": over_reading(timed[1], size, bandwidth) if 1 in timed else None,
     }
 
 
@@ -201,9 +220,13 @@ def _cells(kind: str, figures: dict[str, Any]) -> list[str]:
         f"{figures['kl']:.5f}",
         f"{figures['top1_agreement']:.1%}",
         f"{figures['step_bytes'] / 1e9:.2f}",
-        f"{over['median']:.2f} ({over['min']:.2f} to {over['max']:.2f})" if over else "",
+        _shown(over) if over else "",
         *(f"{values['median']:.1f}" for values in figures["milliseconds"].values()),
     ]
+
+
+def _shown(values: dict[str, float]) -> str:
+    return f"{values['median']:.2f} ({values['min']:.2f} to {values['max']:.2f})"
 
 
 def _options() -> argparse.Namespace:
@@ -216,6 +239,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rows", nargs="+", type=int, default=[1, 4, 9, 16])
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=3, help="forwards in a turn, of which the best counts")
+    parser.add_argument("--no-engine", action="store_true", help="leave out the engine's own steps")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     return parser.parse_args()
 

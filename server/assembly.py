@@ -23,7 +23,7 @@ from scheduler.engine import AsyncEngine
 from scheduler.limits import SchedulerLimits
 from scheduler.observer import EngineObserver
 from server.assembly_error import AssemblyError
-from server.cpu_quota import allowed_cpus
+from server.cpu_quota import compute_threads
 from server.device_memory import device_memory
 from server.expectations import ExpectationError, model_config
 from server.heaviest import HeaviestRounds
@@ -78,7 +78,7 @@ def assemble(settings: Settings, folders: Folders, observer: EngineObserver | No
     is beyond the model's, a config is not what was expected, or the correction memory is of other models;
     UnsupportedModel or InvalidModelFile if a model cannot be loaded.
     """
-    torch.set_num_threads(settings.threads or min(torch.get_num_threads(), allowed_cpus() or torch.get_num_threads()))
+    torch.set_num_threads(compute_threads(settings.threads, torch.get_num_threads()))
     try:
         return _assemble(settings, folders, observer)
     except torch.OutOfMemoryError as error:

@@ -10,6 +10,12 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
+def compute_threads(chosen: int | None, available: int) -> int:
+    """Threads for the forward: what the configuration chose, or what torch would take (`available`), no more than the
+    quotas leave of it."""
+    return chosen or min(available, allowed_cpus() or available)
+
+
 def allowed_cpus(cgroups: Path = _CGROUPS, membership: Path = _MEMBERSHIP) -> int | None:
     """Whole CPUs that the control groups' quotas (versions 1 and 2) leave this process; None without a quota."""
     quotas = [quota for folder in _folders(cgroups, membership) if (quota := _quota(folder)) is not None]

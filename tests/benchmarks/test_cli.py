@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
+from benchmarks.errors import BenchError
+from benchmarks.explained import Explained
 from server.bench import BenchMissingError, run_bench
 from tests.conftest import ROOT
 from tests.server.test_cli import slipstream
@@ -35,6 +38,9 @@ def test_nothing_heavy_is_imported_to_show_help() -> None:
         (("speed", "--clients", "two", "-p", "PROMPTS"), "--clients should be positive integers"),
         (("speed", "-c", "missing.yaml", "-p", "PROMPTS"), "missing.yaml"),
         (("peers", "--peer", "vllm:plain", "-p", "PROMPTS"), "unknown peer 'vllm:plain'"),
+        (("peers", "--peer", "llama.cpp:draft:size_n=2", "-p", "PROMPTS"), "has the options n_max"),
+        (("company", "--verifier", "off", "-p", "PROMPTS"), "should name company that drafts"),
+        (("speed", "--clients", "1,2", "-p", "PROMPTS"), "2 clients at once need 2 different prompts"),
         (("speed", "--base-url", "http://127.0.0.1:1", "-p", "PROMPTS"), "gives no model"),
     ],
 )
@@ -62,3 +68,13 @@ def test_an_installation_without_benchmarks_says_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("server.bench._MODULE", "no_such_package.cli")
     with pytest.raises(BenchMissingError, match="not part of this installation"):
         run_bench(["speed"])
+
+
+def test_a_mistake_of_the_benchmarks_own_keeps_its_traceback() -> None:
+    def raised(error: Exception) -> type[BaseException]:
+        with pytest.raises(BaseException) as caught, Explained():  # noqa: PT011
+            raise error
+        return caught.type
+
+    assert raised(ValueError("too many values to unpack")) is ValueError
+    assert raised(BenchError("--clients should be positive")) is typer.Exit

@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.matrix import MatrixError, settings_matrix
+from benchmarks.matrix import OFF, MatrixError, one_setting, settings_matrix, strict_beside
 
 
 def test_every_combination_is_named_and_says_what_it_asks_for() -> None:
@@ -46,3 +46,26 @@ def test_a_draft_length_that_means_nothing_is_refused(length: str) -> None:
 def test_a_verifier_object_needs_a_type(verifier: str) -> None:
     with pytest.raises(MatrixError, match="should be a name or an object"):
         settings_matrix([verifier], ["auto"], ["default"])
+
+
+def test_a_loose_setting_is_compared_with_the_strict_one_that_drafts_alike() -> None:
+    settings = [OFF, *settings_matrix(["strict", "fly", '{"type": "fly", "window": 4}'], ["auto"], ["default", "12"])]
+    found = {one.name: strict_beside(one, settings) for one in settings}
+    names = {name: None if strict is None else strict.name for name, strict in found.items()}
+    assert names == {
+        "off": None,
+        "strict": None,
+        "strict K=12": None,
+        "fly": "strict",
+        "fly K=12": "strict K=12",
+        "fly(window=4)": "strict",
+        "fly(window=4) K=12": "strict K=12",
+    }
+    (model,) = settings_matrix(["fly"], ["model"], ["default"])
+    assert strict_beside(model, settings) is settings[1]
+    assert strict_beside(model, [OFF, model]) is None
+
+
+def test_a_single_verifier_may_be_off() -> None:
+    assert one_setting("off") is OFF
+    assert one_setting("strict").fields == {"verifier": "strict", "drafter": "auto"}

@@ -43,6 +43,20 @@ def test_a_ratio_is_speed_over_the_baselines_on_the_same_unit() -> None:
     assert Sample.of(unit("a"), "off", 0, off, off).ratio is None
 
 
+def test_a_loose_setting_has_a_ratio_to_strict_on_the_same_unit() -> None:
+    off, strict, fly = (Group((answer(1, 2, 3, seconds=seconds),)) for seconds in (4.0, 2.0, 0.5))
+    found = Sample.of(unit("a"), "fly", 0, fly, off, strict=strict)
+    assert (found.ratio, found.strict_ratio) == (8.0, 4.0)
+    assert Sample.of(unit("a"), "strict", 0, strict, off).strict_ratio is None
+
+
+def test_the_mean_over_categories_weighs_each_alike() -> None:
+    ratios = {"x/a": [1.0, 1.2, 5.0], "x/b": [2.0], "y": [4.0]}
+    rows = summarise([sample(name, "strict", one) for name, values in ratios.items() for one in values])
+    means = {row.group: row.category_mean for row in rows}
+    assert means == {"x/a": None, "x/b": None, "y": None, "x": pytest.approx(1.6), "all": pytest.approx(7.2 / 3)}
+
+
 def test_answers_are_compared_one_by_one() -> None:
     off = Group((answer(1, 2, 3, seconds=1.0), answer(4, 5, 6, seconds=1.0)))
     other = Group((answer(1, 2, 3, seconds=1.0), answer(4, 5, 7, seconds=1.0)))
