@@ -103,7 +103,7 @@ def _assemble(settings: Settings, folders: Folders, observer: EngineObserver | N
             )
         draft = _load(settings.models.draft, placements[1], folders.draft)
     runtime = _runtime(settings, target, draft)
-    measure_step_costs(runtime, settings.scheduler.max_running, _pinned(settings.speculation.costs))
+    measure_step_costs(runtime, _limits(settings, target), _pinned(settings.speculation.costs))
     engine = AsyncEngine(runtime, _limits(settings, target), observer)
     if draft is not None:
         _warn_of_short_draft(draft, engine.max_context)

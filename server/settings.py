@@ -84,6 +84,16 @@ class CostSettings(Section):
     target: dict[Annotated[int, Field(ge=1)], Annotated[float, Field(gt=0)]] = Field(min_length=2)
     draft: dict[Annotated[int, Field(ge=1)], Annotated[float, Field(gt=0)]] | None = Field(None, min_length=1)
 
+    @model_validator(mode="after")
+    def _rising(self) -> Self:
+        for name, points in (("target", self.target), ("draft", self.draft or {1: 1.0})):
+            costs = [points[rows] for rows in sorted(points)]
+            if 1 not in points:
+                raise conflict(f"{name} must say what 1 row costs: all else is compared with it")
+            if costs != sorted(costs):
+                raise conflict(f"{name} must not fall: more rows never cost less")
+        return self
+
 
 class SpeculationSettings(Section):
     """What a request gets that does not say, and what it may say.

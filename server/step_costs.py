@@ -2,7 +2,8 @@
 
 Three things are measured of the target: plain decoding steps by batch size, the yardstick of `estimated_speedup`;
 blocks of one sequence by rows, which draft lengths are weighed with; and one step behind a longer context. Of the
-draft model, steps by rows. All within seconds: passes are left out where one takes long.
+draft model, steps by rows, among them one that reads a piece of a text. All within seconds: passes are left out where
+one takes long.
 """
 
 import logging
@@ -13,24 +14,25 @@ from core.forward_costs import ForwardCosts, RowCurve
 from core.layout import RaggedLayout, Segment
 from core.models.runner import ModelRunner
 from core.runtime import Runtime
+from scheduler.limits import SchedulerLimits
 
 log = logging.getLogger(__name__)
 
 _CONTEXT = 128  # positions that each measured step attends to, or one block where that is more
 _LONG_CONTEXT = 1024
 _LARGEST_ON_CPU = 16  # beyond, a step takes seconds there; rounds while serving refine the table anyway
-_MOST_ROWS = 32  # of a block; rounds with more are many sequences', whose slope is the same
-_DRAFT_ROWS = 8
+_DRAFT_ROWS = 8  # on a CPU
+_READING_ON_CPU = 64  # rows of a piece of text
 _PASSES = 3
 _PATIENCE = 4.0  # seconds after which no further pass begins
 
 
-def measure_step_costs(runtime: Runtime, max_running: int, pinned: ForwardCosts | None = None) -> None:
+def measure_step_costs(runtime: Runtime, limits: SchedulerLimits, pinned: ForwardCosts | None = None) -> None:
     """Fill runtime.cost and runtime.forward_costs with the fastest of up to three steps at each size: plain ones of
-    1, 2, 4, ... up to max_running sequences, on a CPU to 16, and blocks of as many rows and beyond.
+    1, 2, 4, ... up to max_running sequences, and blocks of 1, 2, 4, ... up to round_tokens rows; on a CPU both to 16.
 
-    pinned: what loose draft lengths are weighed with instead. Writes over blocks, so it must run while nobody holds
-    any.
+    A GPU is measured as far as rounds go: a few rows tell nothing there of where they begin to cost. pinned: what loose
+    draft lengths are weighed with instead. Writes over blocks, so it must run while nobody holds any.
     """
     size, pool_blocks = runtime.pool.block_size, runtime.pool.num_blocks
     shared = min(max(1, _CONTEXT // size), pool_blocks - 1)
@@ -41,14 +43,16 @@ def measure_step_costs(runtime: Runtime, max_running: int, pinned: ForwardCosts 
             runner.forward(RaggedLayout.build([prompt], size))
     log.info("measuring what steps cost")
     on_cpu = runtime.target.device.type == "cpu"
-    most = min(max_running, pool_blocks - shared, _LARGEST_ON_CPU if on_cpu else max_running)
-    most_rows = min(_LARGEST_ON_CPU if on_cpu else _MOST_ROWS, size * (pool_blocks - shared))
+    most = min(limits.max_running, pool_blocks - shared, _LARGEST_ON_CPU if on_cpu else limits.max_running)
+    room = size * (pool_blocks - shared)
+    most_rows = min(_LARGEST_ON_CPU if on_cpu else limits.round_tokens, room)
+    reading = min(limits.prefill_chunk, room, _READING_ON_CPU if on_cpu else room)
     steps = {("plain", n): (runtime.target, _step(n, shared, size)) for n in _batch_sizes(most)}
     steps |= {("block", n): (runtime.target, _block(n, shared, size)) for n in _batch_sizes(most_rows) if n > 1}
     if long > shared:
         steps["long", 1] = runtime.target, _block(1, long, size)
     if runtime.draft is not None:
-        for n in _batch_sizes(min(_DRAFT_ROWS, most_rows)):
+        for n in (*_batch_sizes(min(_DRAFT_ROWS if on_cpu else limits.max_running, most_rows)), reading):
             steps["draft", n] = runtime.draft, _block(n, shared, size)
     seconds = _fastest(steps)
     for batch in _batch_sizes(most):

@@ -264,6 +264,14 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
             "speculation.costs.target.[key] = 0: should be greater than or equal to 1",
         ),
         (
+            {"speculation": {"costs": {"target": {2: 1.0, 8: 1.5}}}},
+            "speculation.costs: target must say what 1 row costs: all else is compared with it",
+        ),
+        (
+            {"speculation": {"costs": {"target": {1: 100, 8: 50}}}},
+            "speculation.costs: target must not fall: more rows never cost less",
+        ),
+        (
             {"speculation": {"allowed_verifiers": ["off"]}},
             "speculation: verifier = strict must be one of allowed_verifiers (off)",
         ),

@@ -10,6 +10,7 @@ from core.models.runner import ModelRunner
 from core.runtime import Runtime
 from server import step_costs
 from server.step_costs import measure_step_costs
+from tests.scheduler.floor import limits
 from tests.simulated_device import DEVICE, SimulatedDevice, moved
 from tests.tiny import loaded, random_model
 
@@ -37,7 +38,7 @@ def runtime(kind: type[ModelRunner] = ModelRunner, blocks: int = 64) -> Runtime:
 )
 def test_every_batch_size_has_a_measured_cost(max_running: int, blocks: int, sizes: list[int]) -> None:
     measured = runtime(blocks=blocks)
-    measure_step_costs(measured, max_running)
+    measure_step_costs(measured, limits(max_running=max_running))
     costs = measured.cost.as_dict()
     assert list(costs) == sizes
     assert all(0 < seconds < 10 for seconds in costs.values())
@@ -48,20 +49,22 @@ def test_another_device_is_measured_up_to_all_that_may_run() -> None:
     with SimulatedDevice():
         runner = ModelRunner(loaded(moved(random_model(1)), device=DEVICE), 64, 16, "sdpa")
         measured = Runtime(target=runner, pool=BlockPool(64, 16))
-        measure_step_costs(measured, 24)
+        measure_step_costs(measured, limits(max_running=24, round_tokens=100, prefill_chunk=80))
     assert list(measured.cost.as_dict()) == [1, 2, 4, 8, 16, 24]
+    assert measured.forward_costs.now is not None
+    assert list(measured.forward_costs.now.target.points) == [1, 2, 4, 8, 16, 32, 64, 100]
 
 
 def test_costs_below_a_millisecond_are_told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_costs, "_seconds", lambda runner, step: 0.000254)
     with caplog.at_level("INFO"):
-        measure_step_costs(runtime(), 1)
+        measure_step_costs(runtime(), limits(max_running=1))
     assert "a plain step takes 0.254 ms for 1" in caplog.text
 
 
 def test_a_disturbed_forward_is_not_taken_for_the_cost() -> None:
     measured = runtime(Disturbed)
-    measure_step_costs(measured, 2)
+    measure_step_costs(measured, limits(max_running=2))
     assert all(seconds < PAUSE for seconds in measured.cost.as_dict().values())
 
 
@@ -73,7 +76,8 @@ def test_steps_have_a_context_however_large_the_blocks_are() -> None:
             contexts.extend(segment.context for segment in layout.segments if segment.num_logits)
             return super().forward(layout)
 
-    measure_step_costs(Runtime(target=Watched(loaded(random_model(1)), 4, 256), pool=BlockPool(4, 256)), 2)
+    watched = Runtime(target=Watched(loaded(random_model(1)), 4, 256), pool=BlockPool(4, 256))
+    measure_step_costs(watched, limits(max_running=2))
     assert set(contexts) == {256, 768}  # behind one block, and as long as the pool allows
 
 
@@ -81,11 +85,11 @@ def test_blocks_and_draft_steps_are_measured_and_pinned_figures_are_left_to_loos
     made = runtime()
     made.draft = ModelRunner(loaded(random_model(2, layers=1)), 64, 16)
     pinned = ForwardCosts(RowCurve({1: 1.0, 8: 2.0}), RowCurve({1: 0.1}))
-    measure_step_costs(made, 4, pinned)
+    measure_step_costs(made, limits(max_running=4), pinned)
     assert made.forward_costs.start is pinned
     measured = made.forward_costs.now
     assert measured is not None
     assert measured.draft is not None
     assert list(measured.target.points) == [1, 2, 4, 8, 16]
-    assert list(measured.draft.points) == [1, 2, 4, 8]
+    assert list(measured.draft.points) == [1, 2, 4, 8, 32]  # the last one reads a piece of a text
     assert measured.per_sequence >= 0 <= measured.per_position
