@@ -107,6 +107,9 @@ async def _beside(
         for failed in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(failed, Exception):
                 raise failed
+        # They leave at the end of a round, which no event tells of; the next company begins without them.
+        while stack.engine.stats().running:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
 
 
 def _mean_company(rounds: Sequence[RoundResult]) -> float:

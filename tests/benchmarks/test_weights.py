@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.weights import compare, last_rows, runner_of, step_bytes
+from benchmarks.bandwidth import Bandwidth
+from benchmarks.weights import compare, last_rows, over_reading, runner_of, step_bytes
 from core.models.loader import load_model
 from core.models.packed_linear import packing_available
 from tests.core.models.tiny import save_model
@@ -34,3 +35,13 @@ def test_a_step_reads_every_matrix_once_and_no_embedding(tmp_path: Path) -> None
     vectors = sum(p.numel() for p in oracle.parameters() if p.dim() == 1)
     assert step_bytes(load_model(tmp_path, "fp16")) == 2 * matrices + 4 * vectors
     assert step_bytes(load_model(tmp_path, "int8_split")) == matrices + 4 * vectors
+
+
+def test_steps_are_held_against_the_best_bandwidth_of_the_run() -> None:
+    bandwidth = Bandwidth(1 << 16)
+    speeds = [bandwidth.measure() for _ in range(3)]
+    assert min(speeds) > 0
+    assert bandwidth.bytes_per_second == max(speeds) == max(bandwidth.best.values())
+    assert len(bandwidth.best) == 3
+    bandwidth.best = {"numba": 2e9, "torch.sum": 1e9}
+    assert over_reading([1.0, 3.0, 2.0], 1_000_000, bandwidth) == {"median": 4.0, "min": 2.0, "max": 6.0}
