@@ -23,6 +23,7 @@ from scheduler.draft_table import Found, Table
 
 _ROUNDS = 4  # of Dinkelbach's method, which has settled by then
 _LEAST_GAIN = 1e-9  # below, a better rate is rounding
+_NEAR = 0.005  # of a guess, which is good enough if it comes true
 
 
 class Verdict(NamedTuple):
@@ -54,6 +55,8 @@ def choose_drafts(costs: ForwardCosts, base: Base, options: Sequence[Sequence[Op
         found = table.best(asked or known)
         if found is not None and found.rate > known * (1 + _LEAST_GAIN):
             best = found
+            if asked and found.rate > asked * (1 - _NEAR):  # no other drafts could bring more than that
+                break
         elif not asked:
             break
     return nothing if best is None else Verdict(table.choices(best, len(options)), best.seconds, best.rate)

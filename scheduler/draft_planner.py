@@ -118,7 +118,7 @@ class DraftPlanner:
                 continue
             more = _with_block(base, drafts, turns, tokens)
             wish = job.drafting.wish
-            if not _too_long(costs, more):
+            if not base.bounded or not _too_long(costs, more):
                 base = more
             elif wish is None and not is_loose(job.sequence.request):  # a shorter block is no other answer
                 while drafts and _too_long(costs, more):
@@ -197,7 +197,7 @@ def _with_block(base: Base, drafts: int, turns: int, tokens: float) -> Base:
 
 
 def _too_long(costs: ForwardCosts, base: Base) -> bool:
-    return base.bounded and base_seconds(costs, base) > base.most_seconds
+    return base_seconds(costs, base) > base.most_seconds
 
 
 def _affordable_rows(costs: ForwardCosts, seconds: float, most: int) -> int:

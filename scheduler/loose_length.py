@@ -13,10 +13,11 @@ one with room behind a mismatch is taken.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
-from core.forward_costs import Floats, ForwardCosts
+from core.forward_costs import Floats, ForwardCosts, RowCurve
 from scheduler.draft_option import Choice, Option
 
 NEARLY = 0.97  # of the best rate
@@ -29,11 +30,17 @@ def expected_drafts(option: Option, window: int, loosening: float) -> Floats:
     """
     right = np.full(option.cap, option.later)
     right[:1] = option.first
-    position, length = np.arange(option.cap), np.arange(1, option.cap + 1)
-    forgiving = position <= length[:, None] - 1 - window
-    chance = right + np.where(forgiving, (1 - right) * loosening, 0.0)
-    chance[position >= length[:, None]] = 0.0
-    return np.concatenate([[0.0], np.cumprod(chance, axis=1).sum(axis=1)])
+    inside, forgiving = _shape(option.cap, window)
+    chance = right * inside + ((1 - right) * loosening) * forgiving
+    return np.concatenate([[0.0], chance.cumprod(axis=1).sum(axis=1)])
+
+
+@lru_cache(maxsize=256)
+def _shape(cap: int, window: int) -> tuple[Floats, Floats]:
+    """1.0 where a draft is part of a block of 1, 2, ... cap drafts, and where a mismatch there could be forgiven;
+    [cap, cap] each, a block a row."""
+    position, length = np.arange(cap), np.arange(1, cap + 1)[:, None]
+    return (position < length).astype(np.float64), (position < length - window).astype(np.float64)
 
 
 def choose_block(
@@ -62,9 +69,16 @@ def choose_block(
 
 def _block_seconds(costs: ForwardCosts, positions: int, option: Option) -> Floats:
     """Seconds of the sequence's round with 0, 1, ... cap drafts; [cap + 1]."""
-    drafts = np.arange(option.cap + 1, dtype=np.float64)
-    seconds = costs.target.over(drafts + 1) + costs.fixed_part(1, positions)
+    drafts, by_rows = _row_seconds(costs.target, option.cap)
+    seconds = by_rows + costs.fixed_part(1, positions)
     if option.per_turn and costs.draft is not None:
         turns = np.ceil(drafts / option.per_turn - 1e-9)
         seconds = seconds + turns * costs.draft.at(option.turn_rows)
     return seconds
+
+
+@lru_cache(maxsize=256)
+def _row_seconds(target: RowCurve, cap: int) -> tuple[Floats, Floats]:
+    """0, 1, ... cap drafts, and seconds of the rows that check them; the curve of the start never changes."""
+    drafts = np.arange(cap + 1, dtype=np.float64)
+    return drafts, target.over(drafts + 1)

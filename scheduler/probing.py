@@ -66,6 +66,8 @@ class Probes:
         debt: were it never tried, a cost that was measured wrong would stay so."""
         saved, granted = SAVED_ROUNDS * load.seconds, 0
         waiting = [one for one in candidates if not self._go_on(one)]
+        if self._allowance <= 0:
+            return
         waiting.sort(key=lambda one: self._place(one, load, costs))
         for one in waiting:
             price, own = self._price(one, load, costs), _own_seconds(one, load, costs)

@@ -60,6 +60,8 @@ def advance(floor: Floor) -> float:
     batch = floor.batcher.plan()
     spent = time.thread_time() - began
     assert batch is not None
+    for entry in batch.plan.catch_up:
+        floor.pool.commit_tokens(entry.sequence, entry.sequence.target_tokens, entry.upto)
     results = tuple(floor.commit(job, item) for job, item in zip(batch.jobs, batch.plan.items, strict=True))
     began = time.thread_time()
     floor.batcher.learn(batch, RoundResult(results, 0.0, 0.0, 0.0, 0.0, len(results)))
