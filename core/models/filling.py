@@ -1,6 +1,6 @@
 """A model built without memory gets its weights: module by module, as they are or packed, and never all in float32."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -46,7 +46,15 @@ def _fill_packed(model: Any, source: ModelWeights, pack: type[PackedLinear]) -> 
             _replace(model, name, stand_in)
 
     singles = [name for name, module in model.named_modules() if stored_tensors(module) and name not in fused]
-    _in_threads([partial(load, name) for name in singles] + [partial(load_fused, names) for names in groups])
+    jobs = [(_size(model, [name]), partial(load, name)) for name in singles]
+    jobs += [(_size(model, names), partial(load_fused, names)) for names in groups]
+    # The largest first, so that no thread is left alone with the output layer, which takes as long as many others.
+    _in_threads([job for _, job in sorted(jobs, key=lambda entry: entry[0], reverse=True)])
+
+
+def _size(model: Any, names: Iterable[str]) -> int:
+    """Numbers in the stored tensors of these modules."""
+    return sum(value.numel() for name in names for value in stored_tensors(model.get_submodule(name)).values())
 
 
 def _fill_plain(model: Any, source: ModelWeights, dtype: torch.dtype, device: torch.device) -> None:

@@ -64,15 +64,13 @@ class FusedPart(nn.Module):
 def fuse(layers: Sequence[LayerTensors], pack: type[PackedLinear]) -> list[FusedPart]:
     """Stand-ins for linear layers of one input size, in order.
 
-    The matrices meet in the float32 copy that packing needs anyway. Layers without a bias get zeros where a
-    sibling has one.
+    Layers without a bias get zeros where a sibling has one.
     """
     sizes = [layer["weight"].shape[0] for layer in layers]
-    weight = torch.empty(sum(sizes), layers[0]["weight"].shape[1])
+    weight = torch.cat([layer["weight"] for layer in layers])
     bias = torch.zeros(sum(sizes)) if any("bias" in layer for layer in layers) else None
     begins = [sum(sizes[:part]) for part in range(len(sizes))]
     for layer, begin, size in zip(layers, begins, sizes, strict=True):
-        weight[begin : begin + size].copy_(layer["weight"])
         if bias is not None and "bias" in layer:
             bias[begin : begin + size].copy_(layer["bias"])
     linear = pack(weight, bias)

@@ -25,7 +25,24 @@ from torch import Tensor, nn
 from core.models.fbgemm import packing
 from core.models.row_kernels import row_kernels
 
+_PIECE = 1 << 15  # numbers: torch would share out more among threads, of which each layer being packed has one
 _ZERO_POINT = 64  # makes the numbers of a quantised row, within +-63, unsigned ones of 7 bits
+
+
+def _quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """weight [out, in], any float dtype -> int8 of the same shape, and float32 [out], what 1 of a row stands for.
+
+    A few rows at a time, so that no more of the weights than a cache holds is ever there in float32.
+    """
+    out, n = weight.shape
+    numbers, scales = torch.empty(out, n, dtype=torch.int8), torch.empty(out)
+    piece = torch.empty(max(1, _PIECE // n), n)
+    for begin in range(0, out, len(piece)):
+        rows = weight[begin : begin + len(piece)]
+        piece[: len(rows)].copy_(rows)
+        places = numbers[begin].data_ptr(), scales[begin].data_ptr()
+        row_kernels().quantise_weights(piece.data_ptr(), *places, rows=len(rows), n=n)
+    return numbers, scales
 
 
 class _Int8Weights(nn.Module):
@@ -39,14 +56,12 @@ class _Int8Weights(nn.Module):
         self.out_features, self.in_features = weight.shape
         # A copy of the bias: what is kept must not be a view into a file.
         self.register_buffer("bias", None if bias is None else bias.to(torch.float32, copy=True), persistent=False)
-        weight = weight.float()
-        low, high = weight.aminmax(dim=1)  # a copy of all magnitudes would be the largest thing that loading holds
-        scales = torch.maximum(high, low.neg()).clamp_min_(torch.finfo(torch.float32).tiny).div_(127).double()
+        numbers, scales = _quantised(weight)
         with warnings.catch_warnings(), packing:
             # The quantised tensor lives only until it is packed; the packed kernel is what we are after.
             warnings.filterwarnings("ignore", message=".*quantize_per_channel.*")
-            quantised = torch.quantize_per_channel(
-                weight, scales, torch.zeros_like(scales, dtype=torch.long), 0, torch.qint8
+            quantised = torch._make_per_channel_quantized_tensor(
+                numbers, scales.double(), torch.zeros(len(scales), dtype=torch.long), 0
             )
             self._packed = torch.ops.quantized.linear_prepack(quantised, None)
 

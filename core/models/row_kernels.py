@@ -26,15 +26,16 @@ _TINY = np.finfo(np.float32).tiny
 _ROUNDER = np.float32(3 << 22)  # added and taken away again it leaves a float32 below 2**22 rounded, halves to even
 _HALF_RANGE = np.float32(HALF_RANGE)
 _FINE_STEPS = np.float32(FINE_STEPS)
+_WEIGHT_RANGE, _LEAST_WEIGHT = np.float32(127), np.float32(-128)
 _ONE, _ZERO = np.float32(1), np.float32(0)
 
 _SHARED_SIZE = 1 << 20  # numbers from which on threads share the rows
 
 
 @njit
-def _measure(row, steps, r):  # type: ignore[no-untyped-def]
-    """steps[r] = what one step of a quantised row stands for. NaN if the row has one: magnitudes are compared by
-    their bits, which a machine can do for many at once and in which NaN is the largest."""
+def _top(row, steps, r):  # type: ignore[no-untyped-def]
+    """The row's largest magnitude, left in steps[r]. NaN if the row has one: magnitudes are compared by their bits,
+    which a machine can do for many at once and in which NaN is the largest."""
     bits = row.view(np.int32)
     top = np.int32(0)
     for i in range(bits.size):
@@ -42,7 +43,13 @@ def _measure(row, steps, r):  # type: ignore[no-untyped-def]
         if magnitude > top:
             top = magnitude
     steps.view(np.int32)[r] = top
-    step = steps[r] / _HALF_RANGE
+    return steps[r]
+
+
+@njit
+def _measure(row, steps, r):  # type: ignore[no-untyped-def]
+    """steps[r] = what one step of a quantised row stands for; NaN if the row has one."""
+    step = _top(row, steps, r) / _HALF_RANGE
     steps[r] = _TINY if step < _TINY else step
 
 
@@ -67,6 +74,20 @@ def _split(x, both, steps, rows, n, begin, end):  # type: ignore[no-untyped-def]
             coarse = (value + _ROUNDER) - _ROUNDER
             both[r, i] = coarse
             both[rows + r, i] = ((value - coarse) * _FINE_STEPS + _ROUNDER) - _ROUNDER
+
+
+def _quantise_weights(x, out, scales, rows, n, begin, end):  # type: ignore[no-untyped-def]
+    """x [rows, n] -> out int8, the largest of a row +-127; scales [rows]: what 1 stands for. The same numbers as
+    torch's quantize_per_channel gives, also for rows so small that the inverse of their scale is infinite."""
+    x, out, scales = carray(x, (rows, n)), carray(out, (rows, n)), carray(scales, (rows,))
+    for r in range(begin, end):
+        top = max(_top(x[r], scales, r), _TINY)
+        scales[r] = top / _WEIGHT_RANGE
+        inverse = _ONE / scales[r]
+        for i in range(n):
+            value = x[r, i] * inverse
+            value = _ZERO if value != value else min(max(value, _LEAST_WEIGHT), _WEIGHT_RANGE)
+            out[r, i] = np.int8((value + _ROUNDER) - _ROUNDER)
 
 
 def _finish(products, steps, bias, biased, rows, n, begin, end):  # type: ignore[no-untyped-def]
@@ -105,10 +126,10 @@ class RowKernel:
     or `eps`, and the rows' number and size."""
 
     def __init__(self, function: Callable[..., None], arguments: str, **options: Any) -> None:
-        """arguments: p for a tensor, i for a whole number, f for a float."""
-        floats = types.CPointer(types.float32)
-        numba_types = {"p": floats, "i": types.intp, "f": types.float64}
-        c_types = {"p": ctypes.c_void_p, "i": ctypes.c_ssize_t, "f": ctypes.c_double}
+        """arguments: p for a tensor of float32, b for one of int8, i for a whole number, f for a float."""
+        floats, bytes_ = types.CPointer(types.float32), types.CPointer(types.int8)
+        numba_types = {"p": floats, "b": bytes_, "i": types.intp, "f": types.float64}
+        c_types = {"p": ctypes.c_void_p, "b": ctypes.c_void_p, "i": ctypes.c_ssize_t, "f": ctypes.c_double}
         signature = types.void(*(numba_types[a] for a in arguments), *[types.intp] * 4)
         try:
             compiled = cfunc(signature, cache=True, **options)(function)
@@ -120,7 +141,7 @@ class RowKernel:
         self._shared = ctypes.CFUNCTYPE(None, *shape)(compiled.address)
 
     def __call__(self, *arguments: float, rows: int, n: int) -> None:
-        """arguments: a tensor's data_ptr for each p; the tensors contiguous float32."""
+        """arguments: a tensor's data_ptr for each p and b; the tensors contiguous."""
         if rows * n < _SHARED_SIZE:
             self._alone(*arguments, rows, n, 0, rows)
             return
@@ -134,6 +155,7 @@ class RowKernel:
 
 @dataclass(frozen=True, slots=True)
 class RowKernels:
+    quantise_weights: RowKernel
     quantise: RowKernel
     split: RowKernel
     finish: RowKernel
@@ -145,6 +167,7 @@ class RowKernels:
 def row_kernels() -> RowKernels:
     """Compiled for this machine: at once where they lie in numba's cache, else within seconds."""
     return RowKernels(
+        quantise_weights=RowKernel(_quantise_weights, "pbp"),
         quantise=RowKernel(_quantise, "ppp"),
         split=RowKernel(_split, "ppp"),
         finish=RowKernel(_finish, "pppi"),

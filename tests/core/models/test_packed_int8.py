@@ -1,6 +1,7 @@
 """8-bit layers: what they compute is what their quantised numbers say, and how far that is from the truth."""
 
 import copy
+import warnings
 
 import hypothesis.strategies as st
 import pytest
@@ -127,3 +128,24 @@ def test_a_copy_lives_on_without_the_original(kind: type[Int8Linear | Int8SplitL
     assert layer.bias is not None
     layer.bias.fill_(1e6)
     assert torch.equal(twin(x), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    out=st.integers(1, 70),
+    inner=st.sampled_from([1, 7, 16, 100, 1000, 40000]),
+    size=st.sampled_from([0.0, 1e-45, 1e-39, 1e-38, 1e-36, 1e-3, 1.0, 1e30]),
+    dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
+    seed=st.integers(0, 1000),
+)
+def test_weights_are_quantised_as_torch_quantises_them(
+    out: int, inner: int, size: float, dtype: torch.dtype, seed: int
+) -> None:
+    weight = (torch.randn(out, inner, generator=torch.Generator().manual_seed(seed)) * size).to(dtype)
+    scales = weight.float().abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / 127
+    zeros = torch.zeros(out, dtype=torch.long)
+    with warnings.catch_warnings(action="ignore"):
+        expected = torch.quantize_per_channel(weight.float(), scales.double(), zeros, 0, torch.qint8)
+    held, _ = torch.ops.quantized.linear_unpack(Int8Linear(weight, None)._packed)
+    assert torch.equal(held.int_repr(), expected.int_repr())
+    assert torch.equal(held.q_per_channel_scales(), expected.q_per_channel_scales())
