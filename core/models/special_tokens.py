@@ -1,6 +1,8 @@
 """Which token ids end an answer and which are control tokens, read from a model folder's files."""
 
 import json
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ from core.models.errors import InvalidModelFile
 END_OF_TURN = frozenset(
     ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>")
 )
+
+_ADDED_TOKENS = re.compile(r'"added_tokens"\s*:\s*\[')
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -29,13 +33,24 @@ def special_token_ids(folder: Path) -> dict[int, str]:
     """id -> text of the tokenizer's special tokens; empty for a folder without tokenizer."""
     special = {
         int(token["id"]): str(token["content"])
-        for token in read_json(folder / "tokenizer.json").get("added_tokens", [])
+        for token in _added_tokens(folder / "tokenizer.json")
         if token.get("special")
     }
     for token_id, token in read_json(folder / "tokenizer_config.json").get("added_tokens_decoder", {}).items():
         if token.get("special"):
             special[int(token_id)] = str(token["content"])
     return special
+
+
+def _added_tokens(path: Path) -> list[dict[str, Any]]:
+    """A tokenizer file's list of them; read alone where it is found at once, since all of the file, a vocabulary and
+    its merges, takes half a second. (In a string, as a token might be, its quotes would have backslashes before.)"""
+    text = path.read_text("utf-8") if path.exists() else ""
+    if (found := _ADDED_TOKENS.search(text)) is not None:
+        with suppress(ValueError):
+            tokens: list[dict[str, Any]] = json.JSONDecoder().raw_decode(text, found.end() - 1)[0]
+            return tokens
+    return list(read_json(path).get("added_tokens", []))
 
 
 def end_token_ids(folder: Path, special: dict[int, str]) -> frozenset[int]:
