@@ -112,7 +112,7 @@ def token_seconds(generator: Generator, mode: str, prompts: Sequence[Sequence[in
 
 def _token_seconds(answers: Sequence[Mapping[str, Any]]) -> float:
     """Where all came in one round, its whole time."""
-    tokens = sum(len(one["tokens"]) - one["first"] for one in answers)
+    tokens: int = sum(len(one["tokens"]) - one["first"] for one in answers)
     ended: float = max(one["arrivals"][-1] for one in answers)
     if tokens:
         began: float = min(one["arrivals"][0] for one in answers)
