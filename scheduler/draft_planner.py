@@ -55,7 +55,7 @@ class DraftPlanner:
         costs, jobs = self._costs, list(jobs)
         self.feed_budget, self.reads_prompts = chunk, True
         drafting = [job for job in jobs if job.sequence.request.drafter != "none"]
-        if costs.now is None or costs.start is None or not drafting:
+        if costs.now is None or costs.start is None:
             return
         for job in drafting:
             job.drafting.most = None
@@ -76,6 +76,8 @@ class DraftPlanner:
             plain = plain._replace(most_seconds=COMPANY * base_seconds(costs.now, plain))
         base = self._with_blocks(plain, decoding, costs.now)
         strict = [job for job in drafting if job.decoding and job.sequence.request.adaptive and not job.loose]
+        rest = plain._replace(rows=len(decoding), sequences=len(decoding), draft_rows=base.draft_rows)
+        self.reads_prompts = self._worth_reading(len(strict), rest, costs.now)
         seconds = self._plan_strict(strict, base, costs.now)
         if base.bounded:
             self.feed_budget = _affordable_rows(costs.now, base.most_seconds - seconds, chunk)
@@ -136,7 +138,6 @@ class DraftPlanner:
     def _plan_strict(self, jobs: list[Job], base: Base, costs: ForwardCosts) -> float:
         """Set the jobs' wishes; seconds of the round with them."""
         seconds = base_seconds(costs, base)
-        self.reads_prompts = self._worth_reading(len(jobs), base, seconds, costs)
         if not jobs:
             return seconds
         caps = [self._options.strict_cap(job) for job in jobs]
@@ -165,13 +166,15 @@ class DraftPlanner:
         self._probes.plan(candidates, load, base, costs)
         return load.seconds
 
-    def _worth_reading(self, jobs: int, base: Base, seconds: float, costs: ForwardCosts) -> bool:
-        """Whether a draft of the draft model, as good as they are on average, would pay at the rate without drafts."""
+    def _worth_reading(self, jobs: int, base: Base, costs: ForwardCosts) -> bool:
+        """Whether a draft of the draft model, as good as they are on average, would pay once all prompts are read.
+        base: the round without them."""
         if costs.draft is None or not base.tokens:
             return True
         known, sharing = sum(base.draft_rows[:1]), jobs + 1
         step = (costs.draft.at(known + sharing) - costs.draft.at(known)) / sharing
-        return self.mean.first("model", 0) > base.tokens / seconds * (cheapest_row(costs, base, sharing) + step)
+        price = base.tokens / base_seconds(costs, base) * (cheapest_row(costs, base, sharing) + step)
+        return self.mean.first("model", 0) > price
 
 
 def _turn(job: Job) -> tuple[int, tuple[float, int]]:

@@ -1,52 +1,15 @@
-"""Adaptive lengths on the shop floor: what is learnt, what may depend on whom, and what neighbours are promised."""
+"""Adaptive lengths on the shop floor: what is learnt, and what may depend on whom."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.drafters.model import DraftReach
 from core.forward_costs import ForwardCosts, LiveCosts, RowCurve
-from core.round import RoundItem
-from core.sequence import GenerationRequest
 from scheduler.draft_length import choose_drafts
 from scheduler.draft_option import Base, Option, base_seconds
 from scheduler.draft_planner import COMPANY
-from scheduler.drafting import Drafting, Wish
-from scheduler.probing import due
-from tests.scheduler.floor import Floor, limits, request
-
-DEMO = ForwardCosts(RowCurve({1: 0.1, 4: 0.11, 8: 0.15, 16: 0.22, 32: 0.38}), RowCurve({1: 0.03, 8: 0.04}))
-
-
-def costs(measured: ForwardCosts = DEMO, now: ForwardCosts | None = None) -> LiveCosts:
-    live = LiveCosts()
-    live.begin(measured)
-    if now is not None:
-        live.now = now
-    return live
-
-
-def floor(acceptance: float | None, live: LiveCosts | None = None, **options: int) -> Floor:
-    bounds = limits(**{"max_running": 16, "round_tokens": 256, **options})
-    return Floor(limits=bounds, reach=DraftReach(1000), costs=live or costs(), acceptance=acceptance)
-
-
-def strict(name: str, drafts: int = 8, max_tokens: int = 300, drafter: str = "model") -> GenerationRequest:
-    return request(name, "strict", drafts, max_tokens=max_tokens, drafter=drafter, adaptive=True)
-
-
-def loose(name: str, drafts: int = 12, max_tokens: int = 100, **options: object) -> GenerationRequest:
-    return request(name, "fly", drafts, max_tokens=max_tokens, drafter="model", adaptive=True, **options)  # type: ignore[arg-type]
-
-
-def lengths(on: Floor, name: str = "a") -> list[int]:
-    return [drafts for _, drafts in on.boundaries[name]]
-
-
-def seconds_of(drafts: list[int]) -> float:
-    """A strict sequence's rounds alone."""
-    assert DEMO.draft is not None
-    return sum(DEMO.verify(1 + k) + k * DEMO.draft.at(1) for k in drafts)
+from tests.scheduler.adaptive import DEMO, costs, floor, lengths, loose, seconds_of, strict
+from tests.scheduler.floor import request
 
 
 def test_a_draft_model_that_is_right_drafts_long_blocks() -> None:
@@ -76,16 +39,6 @@ def test_a_newcomer_learns_from_those_before_it() -> None:
     assert sum(map(bool, lengths(on, "c")[:5])) <= 1
 
 
-def test_probes_find_out_that_drafting_pays_again() -> None:
-    on = floor(0.0)
-    on.add(strict("a", max_tokens=400))
-    for _ in range(60):
-        on.round()
-    on.acceptance = 1.0
-    on.run()
-    assert max(lengths(on)[60:]) == 8
-
-
 def test_a_draft_model_that_doubts_what_the_target_takes_is_let_go_on() -> None:
     """By its own word alone, 0.75 for each draft, it would stop after one or two."""
     on = floor(0.96)
@@ -113,88 +66,21 @@ def test_one_that_is_surer_than_it_is_right_is_stopped_earlier() -> None:
 def test_a_text_that_the_draft_model_has_yet_to_read_keeps_nobody_from_drafting(
     prompt: int, running: int, beside_off: bool
 ) -> None:
-    on = floor(0.97, max_context=4096, prefill_chunk=256, round_tokens=512)
-    on.pool.__init__(7000, 4)  # type: ignore[misc]
+    on = floor(0.97, max_context=1500, prefill_chunk=256, round_tokens=512)
+    on.pool.__init__(3000, 4)  # type: ignore[misc]
     if beside_off:
-        on.add(request("off", max_tokens=3000))
+        on.add(request("off", max_tokens=1200))
         on.round()
     for n in range(running):
-        asked = request(f"{n}", "strict", 8, prompt, 3000, drafter="model", adaptive=True)
+        asked = request(f"{n}", "strict", 8, prompt, 1200, drafter="model", adaptive=True)
         on.add(asked)
-    drafts = sum(item.num_drafts for _ in range(100) for item in on.round().values())
+    drafts = sum(item.num_drafts for _ in range(60) for item in on.round().values())
     count = running + beside_off
     base = Base(float(count), count, count, 0)
     if beside_off:
         base = base._replace(most_seconds=COMPANY * base_seconds(DEMO, base))
     verdict = choose_drafts(DEMO, base, [[Option("model", 0.97, 0.97, 8, 1.0)]] * running)
-    assert drafts >= 50 * sum(choice.num_drafts for choice in verdict.choices)
-
-
-def test_lookup_that_a_grammar_forbids_is_given_up() -> None:
-    """What lookup finds may be illegal round after round: the drafter then gives nothing, and that is a miss."""
-    on = floor(1.0)
-    on.add(request("a", "strict", 8, max_tokens=100, drafter="prompt_lookup", adaptive=True))
-    on.round()
-    job = on.jobs["a"]
-    before = job.drafting.acceptance.first("prompt_lookup", 2)
-    for _ in range(4):
-        job.drafting.wish = Wish("prompt_lookup", 4, match=2)
-        assert on.pool.grow(job.sequence, len(job.sequence.tokens) + 1)
-        outcome = on.commit(job, RoundItem(job.sequence, 1))
-        on.batcher.drafts.learn(job, 4, outcome)
-    assert job.drafting.acceptance.first("prompt_lookup", 2) < before / 1.5
-
-
-def test_a_block_that_the_answers_end_cuts_short_is_no_mistake() -> None:
-    on = floor(1.0)
-    on.add(strict("a", max_tokens=4))
-    on.round()
-    job = on.jobs["a"]
-    job.drafting.wish = Wish("model", 8)
-    assert on.pool.grow(job.sequence, len(job.sequence.tokens) + 9)
-    on.batcher.drafts.learn(job, 8, on.commit(job, RoundItem(job.sequence, 1, 8)))
-    record = job.drafting.acceptance.model
-    assert job.sequence.finished
-    assert record.later.hits == record.later.trials > 0
-
-
-def test_all_that_wait_are_probed_in_turn() -> None:
-    on = floor(0.0, max_context=1600)
-    on.pool.__init__(3000, 4)  # type: ignore[misc]
-    on.num_blocks = 3000
-    for n in range(4):
-        on.add(strict(str(n), max_tokens=1500))
-    on.run()
-    late = [sum(map(bool, lengths(on, str(n))[20:])) for n in range(4)]
-    assert min(late) >= 1
-    assert max(late) <= min(late) + 6
-
-
-def test_paying_lookups_do_not_keep_the_draft_model_from_being_probed() -> None:
-    drafting = Drafting()
-    lookup, model = Option("prompt_lookup", 0.9, 0.9, 4), Option("multilevel", 0.1, 0.1, 4, 1.5)
-    drafting.pause("prompt_lookup").idle, drafting.pause("multilevel").idle = 0, 9
-    found = due(drafting, [lookup, model])
-    assert found is not None
-    assert found[0] is model
-
-
-def test_a_full_house_is_looked_at_again_now_and_then() -> None:
-    """A far point that was spoiled at start-up makes rows look too dear to draft, and only drafts can show it."""
-    spoiled = ForwardCosts(RowCurve({1: 0.1, 4: 0.11, 8: 0.15, 16: 0.22, 32: 0.75}))
-    true = ForwardCosts(RowCurve({1: 0.1, 4: 0.11, 8: 0.15, 16: 0.22, 32: 0.25}))
-    live = costs(spoiled)
-    on = floor(1.0, live)
-    for n in range(16):
-        on.add(request(f"{n}", "strict", 4, 10, 400, drafter="prompt_lookup", adaptive=True))
-    for _ in range(3000):
-        if len(on.finished) == 16:
-            break
-        items = on.round()
-        rows = sum(item.num_tokens + item.num_drafts for item in items.values())
-        live.observe(rows, len(items), 0, true.verify(rows, len(items)))
-    assert live.now is not None
-    assert live.now.target.at(32) < 0.7
+    assert drafts >= 30 * sum(choice.num_drafts for choice in verdict.choices)
 
 
 def test_a_full_house_does_not_draft() -> None:
@@ -205,38 +91,6 @@ def test_a_full_house_does_not_draft() -> None:
     on.run()
     drafted = [drafts for name in on.boundaries for drafts in lengths(on, name)]
     assert sum(map(bool, drafted)) < 0.05 * len(drafted)
-
-
-@pytest.mark.parametrize("neighbour", [strict("b"), loose("b"), strict("b", drafter="prompt_lookup")], ids=str)
-def test_an_off_request_waits_for_its_neighbours_drafts_at_most_half_a_round_on_average(
-    neighbour: GenerationRequest,
-) -> None:
-    on = floor(0.9)
-    on.add(request("off", max_tokens=80))
-    on.add(neighbour)
-    took = plain = 0.0
-    while "off" not in on.finished and "b" not in on.finished:
-        items = on.round()
-        if items["off"].sequence.output_len > 2 and "b" in items:
-            assert DEMO.draft is not None
-            drafts = items["b"].num_drafts
-            model = drafts * DEMO.draft.at(1) if neighbour.drafter == "model" else 0.0
-            took += DEMO.verify(2 + drafts) + model
-        else:
-            took += DEMO.verify(1)
-        plain += DEMO.verify(2)
-    assert took <= 1.02 * COMPANY * plain
-
-
-def test_a_loose_block_is_held_back_for_fewer_rounds_than_it_delivers_tokens() -> None:
-    on = floor(0.9)
-    on.add(request("off", max_tokens=200))
-    on.add(loose("b", max_tokens=60))
-    rounds = 0
-    while "b" not in on.finished:
-        on.round()
-        rounds += 1
-    assert rounds <= 60 + 3
 
 
 @settings(max_examples=40, deadline=None)
@@ -276,3 +130,25 @@ def test_lengths_are_fixed_where_nothing_was_measured() -> None:
     on.run()
     assert set(lengths(on, "b")) == {9}
     assert lengths(on)[0] == 5
+
+
+def test_what_a_grammar_forces_is_drafted_whoever_else_could_draft() -> None:
+    on = floor(1.0)
+    on.add(request("a", "strict", 8, drafter="prompt_lookup", adaptive=True))
+    on.round()
+    on.jobs["a"].sequence.forced = 5
+    item = on.round()["a"]
+    assert (item.drafter, item.num_drafts) == ("none", 5)
+
+
+def test_prompts_are_read_by_the_draft_model_only_where_its_drafts_may_pay() -> None:
+    for target, read in ({1: 0.1, 16: 0.11}, True), ({1: 0.1, 16: 1.6}, False):
+        on = floor(0.7, costs(ForwardCosts(RowCurve(target), RowCurve({1: 0.003, 64: 0.004}))))
+        for n in range(8):
+            on.add(request(f"{n}", "off", max_tokens=200))
+        on.round()
+        on.round()
+        on.add(request("new", "strict", 8, 200, drafter="model", adaptive=True))
+        while not on.jobs["new"].sequence.output_len:
+            on.round()
+        assert (on.jobs["new"].sequence.draft_tokens > 0) == read
