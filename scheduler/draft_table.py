@@ -143,7 +143,8 @@ class Table:
     def choices(self, found: Found, sequences: int) -> tuple[Choice, ...]:
         choices = [Choice()] * sequences
         rows, taken = float(self.base.rows), len(found.taken)
-        per_row = (self.costs.target.at(rows + taken) - self.costs.target.at(rows)) / taken
+        # One draft more would add the next row, not one that costs as little as those that are taken do on average.
+        per_row = self.costs.target.at(rows + taken + 1) - self.costs.target.at(rows + taken)
         for row, count in enumerate(np.bincount(found.taken).tolist()):
             if count:
                 option = self.options[row]
