@@ -1,7 +1,6 @@
 """A model folder's weight files: tensors by name, memory-mapped, and a fingerprint of it all."""
 
 import hashlib
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,45 +12,39 @@ from core.models.special_tokens import read_json
 
 
 class Checkpoint:
-    """The tensors of model.safetensors, or of the shards its index names. A context manager; `take` may be
-    called from several threads."""
+    """The tensors of model.safetensors, or of the shards its index names. `take` may be called from several threads."""
 
     def __init__(self, folder: Path) -> None:
         """InvalidModelFile if a file is missing or damaged."""
         self._folder = folder
-        self._files = ExitStack()
-        self._where: dict[str, Any] = {}
+        self._where: dict[str, Path] = {}
         shards = set(read_json(folder / "model.safetensors.index.json").get("weight_map", {}).values())
-        try:
-            for path in sorted(folder / shard for shard in shards or {"model.safetensors"}):
-                self._add(path)
-        except BaseException:
-            self._files.close()
-            raise
-
-    def _add(self, path: Path) -> None:
-        try:
-            handle: Any = safe_open(path, framework="pt")
-        except (FileNotFoundError, SafetensorError) as error:
-            raise InvalidModelFile(f"cannot read the weights {path}: {error}") from error
-        self._files.enter_context(handle)
-        self._where.update(dict.fromkeys(handle.keys(), handle))
-
-    def __enter__(self) -> "Checkpoint":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._files.close()
+        for path in sorted(folder / shard for shard in shards or {"model.safetensors"}):
+            with _opened(path) as file:
+                self._where.update(dict.fromkeys(file.keys(), path))
 
     def names(self) -> set[str]:
         return set(self._where)
 
     def take(self, name: str) -> Tensor:
-        """A view of the file: convert or copy before keeping it. InvalidModelFile if it is missing."""
+        """A view of the file: convert or copy before keeping it. InvalidModelFile if it is missing.
+
+        Every tensor has a mapping of its own, which goes with its last view: in one for all of them the pages of the
+        whole checkpoint would gather in this process' memory.
+        """
         if name not in self._where:
             raise InvalidModelFile(f"{self._folder} lacks the weight {name}")
-        tensor: Tensor = self._where[name].get_tensor(name)
+        with _opened(self._where[name]) as file:
+            tensor: Tensor = file.get_tensor(name)
         return tensor
+
+
+def _opened(path: Path) -> Any:
+    """InvalidModelFile if the file is missing or damaged."""
+    try:
+        return safe_open(path, framework="pt")
+    except (FileNotFoundError, SafetensorError) as error:
+        raise InvalidModelFile(f"cannot read the weights {path}: {error}") from error
 
 
 def fingerprint(folder: Path) -> str:

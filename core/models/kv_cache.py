@@ -1,9 +1,10 @@
 """KVCache, the tensors that blocks index; and, for its users, the pool that hands the blocks out."""
 
 import math
+import mmap
+from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,35 +13,37 @@ from core.models.block_pool import BlockPool, IntegrityError, OutOfBlocks
 __all__ = ["BlockPool", "IntegrityError", "KVCache", "OutOfBlocks", "kv_shape"]
 
 
-_ALIGNMENT = 64  # bytes: a cache line, and the widest vector
-
-
 class KVCache:
     """One model's keys and values, [num_blocks, block_size, kv_heads, head_dim] per layer.
 
-    Zeros, for what nobody has written is read and masked, which no NaN would survive; on a CPU the system hands out
-    the memory as blocks are first written.
+    Zeros, for what nobody has written may be read and masked, which no NaN would survive; on a CPU the system hands
+    out the memory as blocks are first written.
     """
 
     def __init__(
-        self, config: Any, num_blocks: int, block_size: int, dtype: torch.dtype, device: str | torch.device
+        self,
+        config: Any,
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        device: str | torch.device,
+        finite: bool = False,
     ) -> None:
+        """finite: what is no finite number is stored as 0, for attention that reads beyond a sequence's own positions,
+        into rolled back ones and other sequences' blocks, under a mask that would hide any number but these. Whoever
+        computed them has them in its own row's query, too, and in its logits."""
         heads, head_dim = kv_shape(config)
         shape = (num_blocks, block_size, heads, head_dim)
         self.dtype = dtype
+        self._finite = finite
         self._layers = [
             (_zeros(shape, dtype, device), _zeros(shape, dtype, device)) for _ in range(config.num_hidden_layers)
         ]
 
     def write(self, layer_idx: int, key: Tensor, value: Tensor, slots: Tensor) -> None:
-        """Store rows: key and value [rows, kv_heads, head_dim] at slots (int64 [rows], block * size + offset).
-
-        On a CPU what is no finite number is stored as 0: attention there reads beyond a sequence's own positions, into
-        rolled back ones and other sequences' blocks, under a mask that would hide any number but these. Whoever
-        computed them has them in its own row's query, too, and in its logits.
-        """
+        """Store rows: key and value [rows, kv_heads, head_dim] at slots (int64 [rows], block * size + offset)."""
         keys, values = self._layers[layer_idx]
-        if keys.device.type == "cpu":
+        if self._finite:
             key, value = (rows.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for rows in (key, value))
         keys.flatten(0, 1).index_copy_(0, slots, key)
         values.flatten(0, 1).index_copy_(0, slots, value)
@@ -59,11 +62,13 @@ class KVCache:
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.device) -> Tensor:
     if torch.device(device).type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    # torch would write its zeros; numpy asks the system for memory that is zero until touched.
-    count = math.prod(shape) * dtype.itemsize
-    memory = np.zeros(count + _ALIGNMENT, dtype=np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return torch.from_numpy(memory[start : start + count]).view(dtype).view(shape)
+    # torch would write its zeros, and so would any allocator over memory that was used before: only a fresh mapping is
+    # zero without being touched.
+    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if (advice := getattr(mmap, "MADV_HUGEPAGE", None)) is not None:
+        with suppress(OSError):  # a kernel without huge pages
+            memory.madvise(advice)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
 def kv_shape(config: Any) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 
+from core.heap import trim_heap
 from core.models.architectures import SUPPORTED
 from core.models.checkpoint import Checkpoint, fingerprint
 from core.models.errors import InvalidModelFile, UnsupportedModel
@@ -92,8 +93,8 @@ def load_model(
         config, where = local_config(config, degree), model.device
     else:
         model = empty_model(config).eval()
-        with Checkpoint(folder) as checkpoint:
-            fill(model, ModelWeights(model, checkpoint), weights, dtype, where)
+        fill(model, ModelWeights(model, Checkpoint(folder)), weights, dtype, where)
+        trim_heap()
     special = special_token_ids(folder)
     end_ids = end_token_ids(folder, special)
     return LoadedModel(

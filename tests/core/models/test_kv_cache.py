@@ -1,0 +1,61 @@
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig
+
+from core.models.kv_cache import KVCache
+
+CONFIG = LlamaConfig(num_hidden_layers=4, hidden_size=64, num_attention_heads=1, num_key_value_heads=1)
+BYTES = 4 << 20  # of each of its eight tensors
+
+
+def made() -> KVCache:
+    return KVCache(CONFIG, BYTES // (16 * 64 * 4), 16, torch.float32, "cpu")
+
+
+def own_memory() -> int:
+    (line,) = (one for one in Path("/proc/self/status").read_text().splitlines() if one.startswith("RssAnon"))
+    return int(line.split()[1]) << 10
+
+
+def leave_used_heap() -> None:
+    """The C library then gives memory of this size from what it has, which is not zero."""
+    pieces = [torch.ones(BYTES // 4) for _ in range(8)]
+    keep = torch.ones(1024)
+    del pieces
+    assert keep.sum() == 1024
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_cache_takes_memory_only_as_blocks_are_written() -> None:
+    taken = []
+
+    def fill() -> None:
+        leave_used_heap()
+        before = own_memory()
+        cache = made()
+        taken.append(own_memory() - before)
+        for layer in range(4):
+            for half in cache.layer(layer):
+                half.fill_(1.0)
+        taken.append(own_memory() - before)
+
+    thread = threading.Thread(target=fill)  # whose heap is another one than the main thread's
+    thread.start()
+    thread.join()
+    empty, full = taken
+    assert empty < BYTES
+    assert full > 7 * BYTES
+
+
+def test_what_nobody_wrote_is_zero_whatever_lay_there_before() -> None:
+    for _ in range(2):
+        cache = made()
+        for layer in range(4):
+            for half in cache.layer(layer):
+                assert half.data_ptr() % 64 == 0
+                assert not half.any()
+                half.fill_(float("nan"))
