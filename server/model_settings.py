@@ -12,7 +12,7 @@ from server.weights.sources import ModelSource, source_from_text
 # Spelt out, since a Literal must be; tests hold them against core's tables, which import torch.
 Weights = Literal["fp16", "int8_split", "int8", "float32", "bfloat16"]
 CPU_ONLY = ("int8_split", "int8")
-Attention = Literal["auto", "sdpa", "flash_attn"]
+Attention = Literal["auto", "sdpa", "flash_attn", "paged_cpu"]
 Graphs = Literal["auto", "off"]
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9]\d?))?")  # torch keeps the number in a byte: cuda:300 would be cuda:44
@@ -56,7 +56,8 @@ class ModelSettings(ModelSource, Section):
 
     device: `auto` is the first CUDA device if torch sees one, else the CPU. weights: what linear layers are held
     as; by default bfloat16 on CUDA. tp_plan: `auto` shares the model between the processes that torchrun starts;
-    one process simply loads it. attention: `auto` is flash-attn where it is installed and fits, else torch's own.
+    one process simply loads it. attention: `auto` is flash-attn on a GPU where it is installed and fits, our own on a
+    CPU, else torch's.
     cuda_graphs: `auto` records forwards of small batches on a GPU and replays them, if the model can be recorded; on
     a CPU, which has none, `device = auto` makes it nothing.
     """
@@ -84,6 +85,11 @@ class ModelSettings(ModelSource, Section):
             raise conflict("cuda_graphs = auto needs a CUDA device, not device = cpu: leave it out there")
         if self.device == "cpu" and self.attention == "flash_attn":
             raise conflict("attention = flash_attn needs a CUDA device, not device = cpu: use auto or sdpa there")
+        if self.attention == "paged_cpu" and (on_cuda or self.weights == "bfloat16"):
+            unfit = f"weights = {self.weights}" if self.weights == "bfloat16" else f"device = {self.device}"
+            raise conflict(
+                f"attention = paged_cpu needs a CPU and float32 activations, not {unfit}: use auto or sdpa there"
+            )
         if self.weights == "float32" and self.attention == "flash_attn":
             raise conflict("attention = flash_attn needs weights = bfloat16 or fp16, not float32: or use auto or sdpa")
         return self

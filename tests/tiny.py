@@ -106,7 +106,7 @@ def make_runtime(
     **runner: Any,
 ) -> Runtime:
     """runner: backend, as ModelRunner takes it; dtype and device, which the models must have already."""
-    backend = runner.pop("backend", "sdpa")
+    backend = runner.pop("backend", None)
 
     def run(model: PreTrainedModel, name: str) -> ModelRunner:
         return ModelRunner(loaded(model, name, **runner), num_blocks, block_size, backend)

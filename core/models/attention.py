@@ -19,6 +19,7 @@ from transformers import AttentionInterface
 from core.layout import RaggedLayout
 from core.models.attention_batched import MOST_KEYS, prepare_sdpa, prepare_uniform_sdpa
 from core.models.attention_flash import BLOCK_MULTIPLE, flash_obstacle, prepare_flash, prepare_uniform_flash
+from core.models.attention_paged import paged_obstacle, prepare_paged
 from core.models.kv_cache import KVCache
 from core.models.uniform_batch import UniformBatch
 
@@ -49,7 +50,8 @@ class BackendSpec:
     this device, worded to follow the backend's name; None if it can. block_size: what the block size must
     be a multiple of; None if any will do. uniform: how to make it for a rectangle, by work on the device alone, so
     that it can be recorded in a CUDA graph; None if it cannot. uniform_keys: most keys such a rectangle may have, all
-    sequences together; None if any number will do.
+    sequences together; None if any number will do. reads_beyond: whether on a CPU it reads what a row does not see,
+    under a mask that hides any number but a NaN.
     """
 
     name: str
@@ -58,6 +60,7 @@ class BackendSpec:
     block_size: int | None = None
     uniform: Callable[[UniformBatch, torch.dtype], AttentionBackend] | None = None
     uniform_keys: int | None = None
+    reads_beyond: bool = False
 
     def check(self, device: torch.device, dtype: torch.dtype, head_dim: int | None) -> None:
         """ValueError, in a sentence for people, if it cannot serve such a model."""
@@ -78,8 +81,9 @@ class RaggedContext:
 BACKENDS: dict[str, BackendSpec] = {
     spec.name: spec
     for spec in (
-        BackendSpec("sdpa", prepare_sdpa, uniform=prepare_uniform_sdpa, uniform_keys=MOST_KEYS),
+        BackendSpec("sdpa", prepare_sdpa, uniform=prepare_uniform_sdpa, uniform_keys=MOST_KEYS, reads_beyond=True),
         BackendSpec("flash_attn", prepare_flash, flash_obstacle, BLOCK_MULTIPLE, uniform=prepare_uniform_flash),
+        BackendSpec("paged_cpu", prepare_paged, paged_obstacle),
     )
 }
 
@@ -89,6 +93,13 @@ def backend_named(name: str) -> BackendSpec:
     if name not in BACKENDS:
         raise ValueError(f"unknown attention backend {name!r}; known are {', '.join(BACKENDS)}")
     return BACKENDS[name]
+
+
+def plain_backend(device: torch.device, dtype: torch.dtype, head_dim: int | None, recorded: bool = False) -> str:
+    """The name of the fastest that serves such a model without a package of its own or a block size; recorded: one
+    that can be recorded."""
+    paged = not recorded and BACKENDS["paged_cpu"].obstacle(device, dtype, head_dim) is None
+    return "paged_cpu" if paged else "sdpa"
 
 
 def choose_backend(device: torch.device, dtype: torch.dtype, wanted: str = "auto", head_dim: int | None = None) -> str:
@@ -106,7 +117,7 @@ def choose_backend(device: torch.device, dtype: torch.dtype, wanted: str = "auto
             "texts than flash-attn, which %s",
             obstacle,
         )
-    return "sdpa"
+    return plain_backend(device, dtype, head_dim)
 
 
 def common_block_size(backends: Iterable[str], default: int = 16) -> int:

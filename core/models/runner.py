@@ -8,7 +8,14 @@ from torch import Tensor
 
 from core.device_copy import to_device
 from core.layout import RaggedLayout
-from core.models.attention import IMPLEMENTATION, AttentionBackend, BackendSpec, RaggedContext, backend_named
+from core.models.attention import (
+    IMPLEMENTATION,
+    AttentionBackend,
+    BackendSpec,
+    RaggedContext,
+    backend_named,
+    plain_backend,
+)
 from core.models.graphs import RecordedForward, Recorder
 from core.models.kv_cache import KVCache, kv_shape
 from core.models.loader import LoadedModel
@@ -23,12 +30,15 @@ class ModelRunner:
         loaded: LoadedModel,
         num_blocks: int,
         block_size: int,
-        backend: str | BackendSpec = "sdpa",
+        backend: str | BackendSpec | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        """backend: a name in BACKENDS, or the specification of another one. recorder: what records forwards of small
-        batches, to replay them; None to run them all. ValueError for an unknown backend, one that cannot serve this
-        model or be recorded, or a block size its kernels cannot use."""
+        """backend: a name in BACKENDS, or the specification of another one; None for one that takes blocks of any size
+        and, with a recorder, can be recorded. recorder: what records forwards of small batches, to replay them; None to
+        run them all. ValueError for an unknown backend, one that cannot serve this model or be recorded, or a block
+        size its kernels cannot use."""
+        if backend is None:
+            backend = plain_backend(loaded.device, loaded.dtype, kv_shape(loaded.config)[1], recorder is not None)
         self.backend = backend if isinstance(backend, BackendSpec) else backend_named(backend)
         self.backend.check(loaded.device, loaded.dtype, kv_shape(loaded.config)[1])
         multiple = self.backend.block_size or 1
@@ -41,7 +51,8 @@ class ModelRunner:
         self.forwards = 0
         # With a recorder one block more, which padding rows may write and no sequence ever gets.
         blocks = num_blocks + (recorder is not None)
-        self.cache = KVCache(loaded.config, blocks, block_size, loaded.dtype, loaded.device)
+        finite = self.backend.reads_beyond and loaded.device.type == "cpu"
+        self.cache = KVCache(loaded.config, blocks, block_size, loaded.dtype, loaded.device, finite)
         self.recorded = None if recorder is None else self._recorded(recorder, num_blocks)
         loaded.model.set_attn_implementation(IMPLEMENTATION)
 

@@ -170,7 +170,10 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
             "models.target: cuda_graphs = auto needs a CUDA device, not device = cpu: leave it out there",
         ),
         (target(cuda_graphs=True), "models.target.cuda_graphs = true: should be 'auto' or 'off'"),
-        (target(attention="flash"), "models.target.attention = \"flash\": should be 'auto', 'sdpa' or 'flash_attn'"),
+        (
+            target(attention="flash"),
+            "models.target.attention = \"flash\": should be 'auto', 'sdpa', 'flash_attn' or 'paged_cpu'",
+        ),
         (target(tp_plan="manual"), "models.target.tp_plan = \"manual\": should be 'auto'"),
         (
             target(tp_plam="auto"),

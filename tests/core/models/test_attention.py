@@ -161,10 +161,19 @@ def test_a_model_through_flash_computes_what_it_computes_through_sdpa(family: st
 
 def test_the_backend_is_chosen_by_what_can_work() -> None:
     assert choose_backend(CPU, torch.bfloat16) == "sdpa"
+    assert choose_backend(CPU, torch.float32) == "paged_cpu"
+    assert choose_backend(CPU, torch.float32, head_dim=12) == "sdpa"
     assert choose_backend(CPU, torch.float32, "sdpa") == "sdpa"
+    for device, dtype, dim, why in [
+        (CPU, torch.bfloat16, 64, "needs float32 activations, not bfloat16"),
+        (CUDA, torch.float32, 64, "needs a CPU"),
+        (CPU, torch.float32, 12, "needs a head dimension that is a multiple of 8, not 12"),
+    ]:
+        with pytest.raises(ValueError, match=f"attention backend paged_cpu {why}"):
+            choose_backend(device, dtype, "paged_cpu", dim)
     with pytest.raises(ValueError, match="attention backend flash_attn needs a CUDA device, not cpu"):
         choose_backend(CPU, torch.bfloat16, "flash_attn")
-    with pytest.raises(ValueError, match="known are sdpa, flash_attn"):
+    with pytest.raises(ValueError, match="known are sdpa, flash_attn, paged_cpu"):
         choose_backend(CPU, torch.bfloat16, "telepathy")
 
 

@@ -1,0 +1,141 @@
+"""Backend for float32 models on a CPU: one compiled call a layer for all sequences (`attention_kernel.py`).
+
+Keys are read where they lie, through the block tables. What is the same in all layers, the chunks of rows and the
+tables, is laid out once per forward.
+"""
+
+import ctypes
+import functools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from llvmlite.binding import get_host_cpu_features
+from numba import cfunc
+from torch import Tensor
+
+from core.layout import RaggedLayout
+from core.models.attention_kernel import DIM_MULTIPLE, LANES, SIGNATURE, AttentionCall, attend, scratch_size
+from core.models.team import TeamFunction
+
+_EVERYTHING = 1 << 62  # positions: no window
+_SHARED = 1 << 17  # products of a query's and a key's numbers from which on threads share the work: ten microseconds
+_SHORT = 1 << 27  # up to so many it is a matter of a few milliseconds
+
+
+def paged_obstacle(device: torch.device, dtype: torch.dtype, head_dim: int | None) -> str | None:
+    """Why it cannot serve such a model, worded to follow the backend's name; None if it can."""
+    if device.type != "cpu":
+        return "needs a CPU"
+    if dtype != torch.float32:
+        return f"needs float32 activations, not {str(dtype).removeprefix('torch.')}"
+    if head_dim is not None and head_dim % DIM_MULTIPLE:
+        return f"needs a head dimension that is a multiple of {DIM_MULTIPLE}, not {head_dim}"
+    return None
+
+
+@dataclass(slots=True)
+class PagedAttention:
+    """One forward's attention. A row's result is the same to the bit whatever stands beside it."""
+
+    layout: RaggedLayout
+    _plans: dict[int, "_Plan"] = field(default_factory=dict)
+
+    def __call__(
+        self, query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None, softcap: float | None
+    ) -> Tensor:
+        """TypeError for another dtype: the kernel takes addresses and would not know."""
+        if not query.dtype == keys.dtype == values.dtype == torch.float32:
+            raise TypeError(f"paged attention takes float32, not {query.dtype} with {keys.dtype}")
+        if query.stride(2) != 1:
+            query = query.contiguous()
+        rows, heads, dim = query.shape
+        kv_heads = keys.shape[2]
+        out = torch.empty(rows, heads, dim)
+        plan = self._plan(heads // kv_heads)
+        items = plan.num_chunks * kv_heads
+        threads = min(items, torch.get_num_threads()) if plan.pairs * heads * dim >= _SHARED else 1
+        size = scratch_size(plan.most_pairs, dim)
+        scratch = torch.empty(threads * size)
+        call = AttentionCall(
+            items=items,
+            query=query.data_ptr(),
+            keys=keys.data_ptr(),
+            values=values.data_ptr(),
+            out=out.data_ptr(),
+            chunks=plan.chunks.ctypes.data,
+            tables=plan.tables.ctypes.data,
+            scratch=scratch.data_ptr(),
+            scratch_size=size,
+            query_row=query.stride(0),
+            query_head=query.stride(1),
+            heads=heads,
+            kv_heads=kv_heads,
+            dim=dim,
+            block_size=self.layout.block_size,
+            window=_EVERYTHING if window is None else window,
+            wide=_wide(),
+            scale=scale,
+            softcap=softcap or 0.0,
+        )
+        _kernel()(ctypes.addressof(call), threads, plan.pairs * heads * dim <= _SHORT)
+        return out
+
+    def _plan(self, group: int) -> "_Plan":
+        if group not in self._plans:
+            self._plans[group] = _Plan.of(self.layout, group)
+        return self._plans[group]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """chunks: int64 [num_chunks, 4]: first row, rows, first position, where its block table begins in tables.
+    most_pairs: (row, query head) pairs that share a key head in one chunk, at most. pairs: of rows and keys."""
+
+    chunks: np.ndarray[Any, np.dtype[np.int64]]
+    tables: np.ndarray[Any, np.dtype[np.int64]]
+    num_chunks: int
+    most_pairs: int
+    pairs: int
+
+    @classmethod
+    def of(cls, layout: RaggedLayout, group: int) -> "_Plan":
+        """The chunks that see most keys first: whoever is done early then finds a small one to take."""
+        most_rows = max(1, LANES // group)
+        chunks, tables, pairs = [], [], 0
+        for segment, row in zip(layout.segments, layout.query_starts, strict=False):
+            count = len(segment.tokens)
+            for begin in range(0, count, most_rows):
+                rows = min(most_rows, count - begin)
+                chunks.append((row + begin, rows, segment.context + begin, len(tables)))
+                pairs += rows * (segment.context + begin + rows)
+            tables += segment.blocks[: -(-(segment.context + count) // layout.block_size)]
+        chunks.sort(key=lambda chunk: chunk[1] * (chunk[1] + chunk[2]), reverse=True)
+        return cls(
+            np.array(chunks, dtype=np.int64),
+            np.array(tables, dtype=np.int64),
+            len(chunks),
+            max(chunk[1] for chunk in chunks) * group,
+            pairs,
+        )
+
+
+def prepare_paged(layout: RaggedLayout, dtype: torch.dtype, device: torch.device) -> PagedAttention:
+    return PagedAttention(layout)
+
+
+@functools.cache
+def _kernel() -> TeamFunction:
+    """Compiled for this machine: at once where it lies in numba's cache, else within seconds."""
+    try:
+        compiled = cfunc(SIGNATURE, cache=True)(attend)
+    except (RuntimeError, OSError):  # no folder to keep it in, or no room there
+        compiled = cfunc(SIGNATURE)(attend)
+    return TeamFunction(compiled)
+
+
+@functools.cache
+def _wide() -> bool:
+    """Whether registers hold sixteen numbers: else vectors of eight leave more of them free."""
+    return bool(get_host_cpu_features().get("avx512f"))
