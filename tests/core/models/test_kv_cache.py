@@ -21,12 +21,12 @@ def own_memory() -> int:
     return int(line.split()[1]) << 10
 
 
-def leave_used_heap() -> None:
-    """The C library then gives memory of this size from what it has, which is not zero."""
-    pieces = [torch.ones(BYTES // 4) for _ in range(8)]
-    keep = torch.ones(1024)
-    del pieces
-    assert keep.sum() == 1024
+def leave_used_heap() -> torch.Tensor:
+    """What the C library then has to give is not zero. It keeps pieces of a size of which one was freed before; and
+    what lies below something that is still held, as the result is."""
+    torch.ones(2 * BYTES // 4)
+    pieces = [torch.ones(BYTES // 4) for _ in range(9)]
+    return pieces.pop()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -34,7 +34,7 @@ def test_a_cache_takes_memory_only_as_blocks_are_written() -> None:
     taken = []
 
     def fill() -> None:
-        leave_used_heap()
+        held = leave_used_heap()
         before = own_memory()
         cache = made()
         taken.append(own_memory() - before)
@@ -42,6 +42,7 @@ def test_a_cache_takes_memory_only_as_blocks_are_written() -> None:
             for half in cache.layer(layer):
                 half.fill_(1.0)
         taken.append(own_memory() - before)
+        assert held.any()
 
     thread = threading.Thread(target=fill)  # whose heap is another one than the main thread's
     thread.start()
