@@ -63,10 +63,10 @@ class Stack:
 
     def encode_chat(self, message: str) -> list[int]:
         """The model's own chat template around one user message."""
-        text = self.served.tokenizer.apply_chat_template(
+        text = self.served.language.tokenizer.apply_chat_template(
             [{"role": "user", "content": message}], tokenize=False, add_generation_prompt=True
         )
-        return list(self.served.tokenizer.encode(text, add_special_tokens=False))
+        return list(self.served.language.tokenizer.encode(text, add_special_tokens=False))
 
     @property
     def engine(self) -> AsyncEngine:

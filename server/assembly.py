@@ -3,9 +3,9 @@
 import logging
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import torch
 
@@ -28,6 +28,7 @@ from server.device_memory import device_memory
 from server.expectations import ExpectationError, model_config
 from server.heaviest import HeaviestRounds
 from server.kv_size import kv_tokens, measured_scratch
+from server.language import Language, load_tokenizer
 from server.memory import model_memory, too_large
 from server.model_folders import Folders
 from server.model_settings import ModelSettings
@@ -35,7 +36,7 @@ from server.placement import Machine, Placement, obstacles, place
 from server.serving_config import Limits, Served, ServingConfig
 from server.settings import CostSettings, Settings
 from server.step_costs import measure_step_costs
-from server.vocabularies import Vocabulary, check_vocabularies
+from server.vocabularies import Vocabulary, check_vocabularies, same_tokenizer
 
 __all__ = ["AssemblyError", "assemble", "serving_config"]
 
@@ -91,16 +92,13 @@ def assemble(settings: Settings, folders: Folders, observer: EngineObserver | No
 
 def _assemble(settings: Settings, folders: Folders, observer: EngineObserver | None) -> Served:
     placements = _placements(settings, folders)
-    target = _load(settings.models.target, placements[0], folders.target)
-    _check_context(settings, target)
-    tokenizer = _tokenizer(folders.target)
+    with ThreadPoolExecutor(1, "language") as beside:  # which is one thread's work, while weights are read and packed
+        reading = beside.submit(_language, settings, folders)
+        target = _load(settings.models.target, placements[0], folders.target)
+        _check_context(settings, target)
+        language = reading.result()
     draft = None
     if settings.models.draft is not None and folders.draft is not None:
-        if folders.draft != folders.target:
-            check_vocabularies(
-                Vocabulary.of(target.name, tokenizer, folders.target),
-                Vocabulary.of(settings.models.draft.label, _tokenizer(folders.draft), folders.draft),
-            )
         draft = _load(settings.models.draft, placements[1], folders.draft)
     runtime = _runtime(settings, target, draft)
     measure_step_costs(runtime, _limits(settings, target), _pinned(settings.speculation.costs))
@@ -109,13 +107,23 @@ def _assemble(settings: Settings, folders: Folders, observer: EngineObserver | N
         _warn_of_short_draft(draft, engine.max_context)
     return Served(
         engine=engine,
-        tokenizer=tokenizer,
-        eos_token_ids=target.eos_token_ids,
-        control_token_ids=target.control_token_ids,
-        vocab_size=target.vocab_size,
+        language=language,
         has_draft=draft is not None,
         calibrated_drafters=frozenset(name for name in DRAFTERS if runtime.memory.snapshot(name).num_pairs),
     )
+
+
+def _language(settings: Settings, folders: Folders) -> Language:
+    """The target's. AssemblyError unless the draft model speaks it too."""
+    language = Language.read(folders.target)
+    if settings.models.draft is not None and folders.draft is not None:
+        target, draft = settings.models.target.label, settings.models.draft.label
+        if not same_tokenizer(folders.target, folders.draft):
+            check_vocabularies(
+                Vocabulary.of(target, language.tokenizer, folders.target),
+                Vocabulary.of(draft, load_tokenizer(folders.draft), folders.draft),
+            )
+    return language
 
 
 def _placements(settings: Settings, folders: Folders) -> list[Placement]:
@@ -144,12 +152,6 @@ def _load(model: ModelSettings, placed: Placement, folder: Path) -> LoadedModel:
     where = f"{loaded.weights} on {placed.device}"
     log.info("loaded %s (%s) in %.1f s", model.label, where, time.monotonic() - began)
     return loaded
-
-
-def _tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)
 
 
 def _check_context(settings: Settings, target: LoadedModel) -> None:

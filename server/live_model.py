@@ -14,8 +14,8 @@ from server.text.token_bytes import TokenBytes
 
 @dataclass(frozen=True, slots=True)
 class LiveModel:
-    """max_context: what one sequence may take, prompt and output together. The other fields are as in Served.
-    chat_format: how the model marks calls and reasoning.
+    """max_context: what one sequence may take, prompt and output together. The other fields are as in Served and its
+    Language. chat_format: how the model marks calls and reasoning.
     fingerprint: OpenAI's system_fingerprint, equal for equal vocabularies, templates and contexts."""
 
     engine: AsyncEngine
@@ -32,23 +32,20 @@ class LiveModel:
 
     @classmethod
     def build(cls, served: Served, config: ServingConfig) -> Self:
-        """Takes about a second for a large vocabulary; call it off the event loop."""
-        token_bytes = TokenBytes.from_tokenizer(served.tokenizer, served.vocab_size, served.control_token_ids)
-        max_context = served.engine.max_context
-        template = str(getattr(served.tokenizer, "chat_template", ""))
-        tokens = served.tokenizer.get_added_vocab()
+        language, max_context = served.language, served.engine.max_context
+        tokenizer, token_bytes, controls = language.tokenizer, language.token_bytes, language.control_token_ids
+        template = str(getattr(tokenizer, "chat_template", ""))
+        tokens = tokenizer.get_added_vocab()
         chat_format = ChatFormat.detect(template, tokens, config.tool_call_parser, config.reasoning_parser)
-        digest = hashlib.sha256(f"{config.model}\0{served.vocab_size}\0{max_context}\0{template}".encode())
+        digest = hashlib.sha256(f"{config.model}\0{language.vocab_size}\0{max_context}\0{template}".encode())
         return cls(
             engine=served.engine,
             token_bytes=token_bytes,
             chat_format=chat_format,
-            prompts=PromptBuilder(served.tokenizer, token_bytes, served.control_token_ids, max_context, chat_format),
-            constraints=Constraints.build(
-                served.tokenizer, token_bytes, served.control_token_ids, served.eos_token_ids
-            ),
-            eos_token_ids=served.eos_token_ids,
-            vocab_size=served.vocab_size,
+            prompts=PromptBuilder(tokenizer, token_bytes, controls, max_context, chat_format),
+            constraints=language.constraints,
+            eos_token_ids=language.eos_token_ids,
+            vocab_size=language.vocab_size,
             max_context=max_context,
             has_draft=served.has_draft,
             calibrated_drafters=served.calibrated_drafters,

@@ -13,6 +13,7 @@ import time
 import uvicorn
 
 from core.models.errors import InvalidModelFile, UnsupportedModel
+from server import garbage
 from server.app import create_app
 from server.assembly import AssemblyError, assemble, serving_config
 from server.model_folders import Folders
@@ -88,6 +89,7 @@ class ServerProcess:
 
     async def _load(self) -> Served:
         served = await asyncio.to_thread(assemble, self._settings, self._folders, self._telemetry)
+        garbage.resume()
         log.info("models loaded, %.1f s after the start", time.monotonic() - self._began)
         return served
 

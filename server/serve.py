@@ -6,6 +6,7 @@ What takes seconds to import waits until the port is there and, for models on th
 import socket
 import time
 
+from server import garbage
 from server.model_folders import fetch
 from server.preflight import preflight
 from server.settings import Settings
@@ -27,6 +28,7 @@ def run(settings: Settings) -> None:
             folders = fetch(settings)
         except WeightsError as error:
             raise ServeError(str(error)) from error
+        garbage.pause()
         from server.process import ServerProcess
 
         failure = ServerProcess(settings, folders, began).run(port)

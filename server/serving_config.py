@@ -1,19 +1,20 @@
 """What the HTTP side needs to know: settings before the models are loaded, and what loading gives.
 
 `ServingConfig` is frozen and complete before the port is bound; it comes from the settings file. `Served` is
-what the loader hands over once the models are in memory: the engine and the facts of its tokenizer. Between the
-two the server answers 503, so a load balancer sees a live process that is not ready yet.
+what the loader hands over once the models are in memory: the engine and its target's language. Between the two
+the server answers 503, so a load balancer sees a live process that is not ready yet.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from core.drafters.base import DRAFTERS
 from core.verifiers.params import VerifierParams
 from core.verifiers.registry import VERIFIERS
 from scheduler.engine import AsyncEngine
+from server.language import Language
 
 
 def _verifier_defaults() -> Mapping[str, VerifierParams]:
@@ -93,19 +94,13 @@ class ServingConfig:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the loader returns: the engine, not started yet, and the target's vocabulary facts.
+    """What the loader returns.
 
-    tokenizer: the target's transformers tokenizer (a fast one), whose chat template is used if it has one.
-    eos_token_ids: end an answer unless the request ignores them. control_token_ids: tokens that never show
-    up in text (special added tokens and EOS). vocab_size: width of the logits; ids in requests must be below it.
-    has_draft: whether there is a draft model. calibrated_drafters: those for whose drafts the correction memory
-    holds pairs; csd loosens nothing of any other's.
+    engine: not started yet. language: of the target. has_draft: whether there is a draft model. calibrated_drafters:
+    those for whose drafts the correction memory holds pairs; csd loosens nothing of any other's.
     """
 
     engine: AsyncEngine
-    tokenizer: Any
-    eos_token_ids: frozenset[int]
-    control_token_ids: frozenset[int]
-    vocab_size: int
+    language: Language
     has_draft: bool
     calibrated_drafters: frozenset[str] = frozenset()

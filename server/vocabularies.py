@@ -6,10 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.models.special_tokens import end_token_ids, special_token_ids
+from core.models.special_tokens import end_token_ids, read_json, special_token_ids
 from server.assembly_error import AssemblyError
 
 log = logging.getLogger(__name__)
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "special_tokens_map.json",
+)
+_NO_TOKENS = frozenset(("chat_template", "model_max_length"))  # keys of tokenizer_config.json that make none
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,26 @@ class Vocabulary:
         template = str(getattr(tokenizer, "chat_template", None) or "")
         written = {token_id for token_id, token in special.items() if token in template}
         return cls(model, ids, special.keys(), written | end_token_ids(folder, special))
+
+
+def same_tokenizer(one: Path, other: Path) -> bool:
+    """Whether two folders' files make the same tokenizer, chat templates aside: then there is nothing to compare, and
+    the second need not be loaded. False also where only loading both would tell."""
+    return (
+        (one / "tokenizer.json").exists()
+        and all(_content(one / name) == _content(other / name) for name in _TOKENIZER_FILES)
+        and _described(one) == _described(other)
+    )
+
+
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.exists() else None
+
+
+def _described(folder: Path) -> tuple[Any, dict[str, Any]]:
+    described = read_json(folder / "tokenizer_config.json")
+    kind = read_json(folder / "config.json").get("model_type")
+    return kind, {key: value for key, value in described.items() if key not in _NO_TOKENS}
 
 
 def check_vocabularies(target: Vocabulary, draft: Vocabulary) -> None:

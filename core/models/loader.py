@@ -20,7 +20,7 @@ from core.models.filling import fill, is_packed
 from core.models.gguf_conversion import convert_gguf
 from core.models.model_config import empty_model, max_context, read_config
 from core.models.packed_linear import WeightKind, packing_available
-from core.models.special_tokens import end_token_ids, read_json, special_token_ids
+from core.models.special_tokens import end_and_control_ids, read_json
 from core.models.tensor_parallel import check_plan, load_shard, local_config, processes
 from core.models.weight_names import ModelWeights
 
@@ -95,8 +95,7 @@ def load_model(
         model = empty_model(config).eval()
         fill(model, ModelWeights(model, Checkpoint(folder)), weights, dtype, where)
         trim_heap()
-    special = special_token_ids(folder)
-    end_ids = end_token_ids(folder, special)
+    end_ids, control_ids = end_and_control_ids(folder)
     return LoadedModel(
         model=model,
         config=config,
@@ -104,7 +103,7 @@ def load_model(
         fingerprint=fingerprint(folder),
         max_context=max_context(config, _tokenizer_limit(folder)),
         eos_token_ids=end_ids,
-        control_token_ids=end_ids | special.keys(),
+        control_token_ids=control_ids,
         vocab_size=int(config.vocab_size),
         weights=weights,
         folder=folder,

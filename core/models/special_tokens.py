@@ -63,3 +63,10 @@ def end_token_ids(folder: Path, special: dict[int, str]) -> frozenset[int]:
         value = read_json(folder / file).get("eos_token_id")
         ids.update([value] if isinstance(value, int) else value or [])
     return frozenset(ids)
+
+
+def end_and_control_ids(folder: Path) -> tuple[frozenset[int], frozenset[int]]:
+    """Ids that end an answer; and of all control tokens, these among them."""
+    special = special_token_ids(folder)
+    ends = end_token_ids(folder, special)
+    return ends, ends | special.keys()

@@ -188,7 +188,7 @@ async def test_http_and_engine_give_one_answer_and_their_rates_are_compared(
         assert (inside.tokens, inside.prompt_tokens) == (outside.tokens, outside.prompt_tokens)
         assert inside.speculated.round_tokens == outside.speculated.round_tokens
         assert isinstance(inside.content, tuple)
-        assert stack.served.tokenizer.decode(inside.content, skip_special_tokens=True) == outside.content
+        assert stack.served.language.tokenizer.decode(inside.content, skip_special_tokens=True) == outside.content
         found = await http_cost(stack, door, prompts[:2], STRICT, [1, 2], 8)
     assert set(found) == {"1 clients", "2 clients"}
     assert all(isinstance(spread, Spread) and spread.min > 0 for spread in found.values())

@@ -19,6 +19,7 @@ from core.runtime import Runtime
 from scheduler.engine import AsyncEngine
 from scheduler.limits import SchedulerLimits
 from server.app import create_app
+from server.language import Language
 from server.serving_config import Served, ServingConfig
 from server.telemetry import Telemetry
 from tests.tiny import loaded, noisy_copy
@@ -128,10 +129,7 @@ async def served(
 ) -> Served:
     return Served(
         engine=make_engine(telemetry, draft, **limits),
-        tokenizer=tokenizer(),
-        eos_token_ids=eos_ids(),
-        control_token_ids=control_ids(),
-        vocab_size=PADDED_VOCAB,
+        language=Language.of(tokenizer(), PADDED_VOCAB, eos_ids(), control_ids()),
         has_draft=draft,
         calibrated_drafters=frozenset(calibrated),
     )

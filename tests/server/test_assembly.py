@@ -85,9 +85,9 @@ async def generate(served: Served, **request: Any) -> tuple[list[int], FinishedE
 async def test_a_pair_is_assembled_and_generates(target: Path) -> None:
     served = assembled(target, target)
     assert served.has_draft
-    assert served.vocab_size == serving.PADDED_VOCAB
+    assert served.language.vocab_size == serving.PADDED_VOCAB
     assert served.engine.max_context == CONTEXT
-    assert serving.tokenizer().eos_token_id in served.eos_token_ids
+    assert serving.tokenizer().eos_token_id in served.language.eos_token_ids
     drafted, finished = await generate(served, drafter="model", num_draft_tokens=4)
     assert finished.counters.accepted_tokens > 0
     plain, finished = await generate(assembled(target))

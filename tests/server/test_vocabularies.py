@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from server.assembly_error import AssemblyError
-from server.vocabularies import Vocabulary, check_vocabularies
+from server.vocabularies import Vocabulary, check_vocabularies, same_tokenizer
 
 
 def vocabulary(name: str, *tokens: str, special: frozenset[int] = frozenset()) -> Vocabulary:
@@ -65,3 +65,34 @@ def test_control_tokens_in_the_template_or_at_an_answers_end_are_structural(tmp_
 def test_a_tokenizer_without_tokens_proves_nothing(tmp_path: Path) -> None:
     with pytest.raises(AssemblyError, match="the tokenizer of T names no tokens"):
         Vocabulary.of("T", Tokenizer(), tmp_path)
+
+
+def folder(path: Path, **files: object) -> Path:
+    """Of a model: each file, without .json, with its content."""
+    path.mkdir()
+    for name, content in {"tokenizer": {"model": {"vocab": {"a": 0}}}, **files}.items():
+        (path / f"{name}.json").write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("files", "same"),
+    [
+        ({}, True),
+        ({"tokenizer_config": {"bos_token": "<s>", "chat_template": "other", "model_max_length": 8}}, True),
+        ({"tokenizer_config": {"bos_token": "<new>"}}, False),
+        ({"tokenizer": {"model": {"vocab": {"b": 0}}}}, False),
+        ({"config": {"model_type": "llama"}}, False),
+        ({"added_tokens": {"<new>": 1}}, False),
+    ],
+)
+def test_a_tokenizer_of_the_same_files_is_known_without_being_loaded(
+    files: dict[str, object], same: bool, tmp_path: Path
+) -> None:
+    usual = {"tokenizer_config": {"bos_token": "<s>"}, "config": {"model_type": "qwen2"}}
+    one, other = folder(tmp_path / "one", **usual), folder(tmp_path / "other", **{**usual, **files})
+    assert same_tokenizer(one, other) == same
+
+
+def test_folders_without_a_tokenizer_file_are_not_taken_for_the_same(tmp_path: Path) -> None:
+    assert not same_tokenizer(tmp_path, tmp_path)
