@@ -10,8 +10,8 @@ from server.settings_base import Section, conflict
 from server.weights.sources import ModelSource, source_from_text
 
 # Spelt out, since a Literal must be; tests hold them against core's tables, which import torch.
-Weights = Literal["fp16", "int8_split", "int8", "float32", "bfloat16"]
-CPU_ONLY = ("int8_split", "int8")
+Weights = Literal["fp16", "int8_split", "int8_mixed", "int8", "float32", "bfloat16"]
+CPU_ONLY = ("int8_split", "int8_mixed", "int8")
 Attention = Literal["auto", "sdpa", "flash_attn", "paged_cpu"]
 Graphs = Literal["auto", "off"]
 

@@ -71,7 +71,7 @@ def load_model(
 ) -> LoadedModel:
     """Load a model for inference.
 
-    weights: what linear layers hold; "fp16", "int8_split" and "int8" are packed for CPUs (float32 activations).
+    weights: what linear layers hold; "fp16" and the int8 kinds are packed for CPUs (float32 activations).
     On other devices "fp16" is plain half precision and the others are a ValueError. Where the CPU lacks the packed
     kernels all fall back to float32, with a warning. tp_plan: "auto" shares the model between torchrun's processes,
     and asks for a model that can be shared even where there is but one. UnsupportedModel for what
@@ -118,12 +118,12 @@ def _tokenizer_limit(folder: Path) -> int | None:
 
 
 def resolve_weights(weights: WeightKind, device: torch.device) -> tuple[WeightKind, torch.dtype]:
-    """What the linear layers will hold, and the dtype of activations and KV. ValueError for int8 and
-    int8_split elsewhere than on a CPU."""
+    """What the linear layers will hold, and the dtype of activations and KV. ValueError for the int8 kinds
+    elsewhere than on a CPU."""
     if weights == "bfloat16":
         return weights, torch.bfloat16
     if device.type != "cpu":
-        if weights in ("int8", "int8_split"):
+        if weights in ("int8_split", "int8_mixed", "int8"):
             raise ValueError(f"{weights} weights need the CPU; use bfloat16 or fp16 on other devices")
         return weights, torch.float16 if weights == "fp16" else torch.float32
     if weights != "float32" and not packing_available():

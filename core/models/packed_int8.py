@@ -1,23 +1,29 @@
 """Linear layers with 8-bit weights, one scale per output channel, and integer products.
 
 Every activation row is quantised by its own scale: rows never see each other (a scale over the whole batch
-would let neighbours change an answer). It is quantised to 7 bits, because two products of a 7-bit unsigned and
-an 8-bit signed number fit the 16-bit lanes of AVX2's multiply-add (2 * 127 * 127 = 32258 < 32768), which would
-saturate with 8 bits.
+would let neighbours change an answer). It has 8 bits where the machine adds up such products exactly (AVX-512 VNNI
+does, in 32 bits), and 7 elsewhere: two products of a 7-bit unsigned and an 8-bit signed number fit the 16-bit lanes
+of AVX2's multiply-add (2 * 127 * 127 = 32258 < 32768), which would saturate with 8 bits.
 
-Int8SplitLinear adds a second row of 7 bits for what the first one's rounding lost. Worked example, a row whose
-largest value is 63, so that its scale is 1:
+A row can have a second, fine one for what its rounding lost. Worked example, a row whose largest value is 127, so
+that its scale is 1:
 
-    row     63.0   2.3    -7.75
-    coarse  63     2      -8        rounded
-    fine    0      38     32        what that lost, at most half a step: (row - coarse) * 126 rounded, +-63
-    stands for  63, 2 + 38/126 = 2.3016, -8 + 32/126 = -7.7460
+    row     127.0  2.3    -7.75
+    coarse  127    2      -8        rounded
+    fine    0      76     64        what that lost, at most half a step: (row - coarse) * 254 rounded, +-127
+    stands for  127, 2 + 76/254 = 2.2992, -8 + 64/254 = -7.7480
 
-Both rows go through one call of the kernel, which reads the weights once: nearly 14 bits for the price of twice
-the rows, and what remains is the weights' own rounding.
+Both rows go through one call of the kernel, which reads the weights once: nearly 16 bits for the price of twice
+the rows, and what remains is the weights' own rounding. Int8Linear has no fine rows and Int8SplitLinear one for every
+row. Int8MixedLinear has them for the rows that need them: a row with a few values far above the rest leaves the rest
+few steps, of which rounding is a large part. The question is put to each row's own numbers, so the answer, too, is the
+same in any company.
 """
 
+import functools
+import math
 import warnings
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +32,28 @@ from core.models.fbgemm import packing
 from core.models.row_kernels import row_kernels
 
 _PIECE = 1 << 15  # numbers: torch would share out more among threads, of which each layer being packed has one
-_ZERO_POINT = 64  # makes the numbers of a quantised row, within +-63, unsigned ones of 7 bits
+_WIDE, _NARROW = 127, 63  # a quantised row's largest value becomes plus or minus so much
+_LARGEST_SUM = (1 << 31) - 1  # the kernels' sums have 32 bits
+
+
+@functools.cache
+def exact_reach() -> int:
+    """The largest number that quantised rows may hold on this machine with exact products: 127 or 63.
+
+    Tried rather than read from the processor's name: which kernel multiplies is the library's own choice.
+    """
+    signs = torch.ones(3, 256)
+    signs[1] = -1
+    signs[2, ::2] = -1
+    exact = signs @ signs.T * (127 * _WIDE)
+    packed = _pack((signs * 127).to(torch.int8), torch.ones(3))
+    return _WIDE if torch.equal(_multiply(signs * _WIDE, _WIDE, packed), exact) else _NARROW
+
+
+def _reach(features: int) -> int:
+    """The largest number in a layer's quantised rows of so many."""
+    fits = (2 * _WIDE + 1) * 127 * features <= _LARGEST_SUM  # the kernel's rows are unsigned: up to twice the reach
+    return exact_reach() if fits else _NARROW
 
 
 def _quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,9 +72,33 @@ def _quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
     return numbers, scales
 
 
-class _Int8Weights(nn.Module):
-    """W, packed as int8 per output channel, and b in float32."""
+def _pack(numbers: Tensor, scales: Tensor) -> torch.ScriptObject:
+    """numbers int8 [out, in], scales [out] -> what the kernel reads instead."""
+    with warnings.catch_warnings(), packing:
+        # The quantised tensor lives only until it is packed; the packed kernel is what we are after.
+        warnings.filterwarnings("ignore", message=".*quantize_per_channel.*")
+        zeros = torch.zeros(len(scales), dtype=torch.long)
+        quantised = torch._make_per_channel_quantized_tensor(numbers, scales.double(), zeros, 0)
+        packed: torch.ScriptObject = torch.ops.quantized.linear_prepack(quantised, None)
+        return packed
 
+
+def _multiply(rows: Tensor, reach: int, packed: torch.ScriptObject) -> Tensor:
+    """rows [n, in], whole numbers within +-reach -> their products with the weights, float32 [n, out]."""
+    zero_point = reach + 1  # makes them unsigned
+    products: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
+        rows, 1.0, zero_point, packed
+    )
+    return products
+
+
+class _Int8Weights(nn.Module):
+    """y = x W^T + b; W packed as int8 per output channel, b float32, x float32 [..., in] quantised row by row.
+
+    enough: a row whose numbers' mean square, in steps, is less than this gets a fine row.
+    """
+
+    enough: ClassVar[float]
     bias: Tensor | None
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -56,14 +107,22 @@ class _Int8Weights(nn.Module):
         self.out_features, self.in_features = weight.shape
         # A copy of the bias: what is kept must not be a view into a file.
         self.register_buffer("bias", None if bias is None else bias.to(torch.float32, copy=True), persistent=False)
-        numbers, scales = _quantised(weight)
-        with warnings.catch_warnings(), packing:
-            # The quantised tensor lives only until it is packed; the packed kernel is what we are after.
-            warnings.filterwarnings("ignore", message=".*quantize_per_channel.*")
-            quantised = torch._make_per_channel_quantized_tensor(
-                numbers, scales.double(), torch.zeros(len(scales), dtype=torch.long), 0
-            )
-            self._packed = torch.ops.quantized.linear_prepack(quantised, None)
+        self._packed = _pack(*_quantised(weight))
+        self._reach = _reach(self.in_features)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self._rows(x)
+        count, reach, kernels = rows.shape[0], self._reach, row_kernels()
+        steps, fine = torch.empty(count), torch.empty(count, dtype=torch.int32)
+        whole = torch.empty(2 * count if self.enough else count, self.in_features)
+        places = rows.data_ptr(), whole.data_ptr(), steps.data_ptr(), fine.data_ptr()
+        kernels.quantise(*places, reach, self.enough, rows=count, n=self.in_features)
+        refined = sum(fine.tolist()) if self.enough else 0
+        if refined:
+            kernels.refine(*places, reach, rows=count, n=self.in_features)
+        y = _multiply(whole[: count + refined], reach, self._packed)
+        kernels.finish(y.data_ptr(), *places[2:], *self._bias(), reach, rows=count, n=self.out_features)
+        return y[:count].view(*x.shape[:-1], self.out_features)
 
     def _rows(self, x: Tensor) -> Tensor:
         """x [..., in] as contiguous rows [n, in]; TypeError, ValueError for what is no such x, since kernels take
@@ -79,37 +138,20 @@ class _Int8Weights(nn.Module):
         another."""
         return (0, False) if self.bias is None else (self.bias.data_ptr(), True)
 
-    def _multiply(self, rows: Tensor) -> Tensor:
-        """rows [n, in], whole numbers within +-63 -> their products with W, float32 [n, out]."""
-        products: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
-            rows, 1.0, _ZERO_POINT, self._packed
-        )
-        return products
-
 
 class Int8Linear(_Int8Weights):
-    """y = x W^T + b; x float32 [..., in] quantised to 7 bits."""
+    """Coarse rows alone."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        rows = self._rows(x)
-        count = rows.shape[0]
-        steps, quantised = torch.empty(count), torch.empty_like(rows)
-        kernels = row_kernels()
-        kernels.quantise(rows.data_ptr(), quantised.data_ptr(), steps.data_ptr(), rows=count, n=self.in_features)
-        y = self._multiply(quantised)
-        kernels.finish(y.data_ptr(), steps.data_ptr(), *self._bias(), rows=count, n=self.out_features)
-        return y.view(*x.shape[:-1], self.out_features)
+    enough = 0.0
+
+
+class Int8MixedLinear(_Int8Weights):
+    """A fine row for each row whose rounding, some 0.3 steps, is more than a thirtieth of its numbers."""
+
+    enough = 8.0**2
 
 
 class Int8SplitLinear(_Int8Weights):
-    """y = x W^T + b; x float32 [..., in] split into a coarse and a fine row of 7 bits each."""
+    """A fine row for every row."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        rows = self._rows(x)
-        count = rows.shape[0]
-        steps, both = torch.empty(count), torch.empty(2 * count, self.in_features)
-        kernels = row_kernels()
-        kernels.split(rows.data_ptr(), both.data_ptr(), steps.data_ptr(), rows=count, n=self.in_features)
-        y = self._multiply(both)
-        kernels.finish_split(y.data_ptr(), steps.data_ptr(), *self._bias(), rows=count, n=self.out_features)
-        return y[:count].view(*x.shape[:-1], self.out_features)
+    enough = math.inf

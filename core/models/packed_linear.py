@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from core.models.fbgemm import packing
-from core.models.packed_int8 import Int8Linear, Int8SplitLinear
+from core.models.packed_int8 import Int8Linear, Int8MixedLinear, Int8SplitLinear
 
-WeightKind = Literal["float32", "bfloat16", "fp16", "int8_split", "int8"]
+WeightKind = Literal["float32", "bfloat16", "fp16", "int8_split", "int8_mixed", "int8"]
 
 
 class Fp16Linear(nn.Module):
@@ -33,9 +33,14 @@ class Fp16Linear(nn.Module):
         return y
 
 
-PackedLinear = Fp16Linear | Int8SplitLinear | Int8Linear
+PackedLinear = Fp16Linear | Int8SplitLinear | Int8MixedLinear | Int8Linear
 
-PACKED: dict[str, type[PackedLinear]] = {"fp16": Fp16Linear, "int8_split": Int8SplitLinear, "int8": Int8Linear}
+PACKED: dict[str, type[PackedLinear]] = {
+    "fp16": Fp16Linear,
+    "int8_split": Int8SplitLinear,
+    "int8_mixed": Int8MixedLinear,
+    "int8": Int8Linear,
+}
 
 
 @functools.cache

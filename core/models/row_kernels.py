@@ -18,14 +18,9 @@ import numpy as np
 import torch
 from numba import carray, cfunc, njit, types
 
-HALF_RANGE = 63  # a quantised row's largest value becomes +-63
-FINE_STEPS = 126  # of a fine row in one step of its coarse row
-
 _MAGNITUDE = np.int32(0x7FFFFFFF)  # of a float32's bits, all but the sign
 _TINY = np.finfo(np.float32).tiny
 _ROUNDER = np.float32(3 << 22)  # added and taken away again it leaves a float32 below 2**22 rounded, halves to even
-_HALF_RANGE = np.float32(HALF_RANGE)
-_FINE_STEPS = np.float32(FINE_STEPS)
 _WEIGHT_RANGE, _LEAST_WEIGHT = np.float32(127), np.float32(-128)
 _ONE, _ZERO = np.float32(1), np.float32(0)
 
@@ -47,33 +42,46 @@ def _top(row, steps, r):  # type: ignore[no-untyped-def]
 
 
 @njit
-def _measure(row, steps, r):  # type: ignore[no-untyped-def]
-    """steps[r] = what one step of a quantised row stands for; NaN if the row has one."""
-    step = _top(row, steps, r) / _HALF_RANGE
-    steps[r] = _TINY if step < _TINY else step
+def _marked_before(fine, row):  # type: ignore[no-untyped-def]
+    """How many rows before this one are marked."""
+    count = 0
+    for r in range(row):
+        count += fine[r]
+    return count
 
 
-def _quantise(x, out, steps, rows, n, begin, end):  # type: ignore[no-untyped-def]
-    """x [rows, n] -> out: whole numbers within +-63; steps [rows]: what one of them stands for."""
-    x, out, steps = carray(x, (rows, n)), carray(out, (rows, n)), carray(steps, (rows,))
+def _quantise(x, out, steps, fine, reach, enough, rows, n, begin, end):  # type: ignore[no-untyped-def]
+    """x [rows, n] -> the first rows of out [.., n], whole numbers within +-reach; steps [rows]: what one of them stands
+    for, NaN if the row has one; fine int32 [rows]: 1 if the row needs a second one for what its rounding lost, because
+    the mean square of its numbers is less than `enough`, else 0."""
+    x, out, steps, fine = carray(x, (rows, n)), carray(out, (rows, n)), carray(steps, (rows,)), carray(fine, (rows,))
     for r in range(begin, end):
-        _measure(x[r], steps, r)
-        inverse = _ONE / steps[r]
+        step = _top(x[r], steps, r) / np.float32(reach)
+        steps[r] = step = _TINY if step < _TINY else step
+        inverse = _ONE / step
         for i in range(n):
             out[r, i] = (x[r, i] * inverse + _ROUNDER) - _ROUNDER
+        square = np.int64(0)  # of whole numbers, so that no order of adding them up makes a difference
+        for i in range(n):
+            number = np.int32(out[r, i])
+            square += number * number
+        fine[r] = square < enough * n
 
 
-def _split(x, both, steps, rows, n, begin, end):  # type: ignore[no-untyped-def]
-    """x [rows, n] -> both [2 * rows, n], whole numbers within +-63: the coarse rows, then the fine ones."""
-    x, both, steps = carray(x, (rows, n)), carray(both, (2 * rows, n)), carray(steps, (rows,))
+def _refine(x, out, steps, fine, reach, rows, n, begin, end):  # type: ignore[no-untyped-def]
+    """What rounding took from those rows of x [rows, n] that `fine` marks -> rows of out [rows + marked, n] behind the
+    first ones, in their order: whole numbers within +-reach, of which 2 * reach make a step of the row."""
+    x, steps, fine = carray(x, (rows, n)), carray(steps, (rows,)), carray(fine, (rows,))
+    out = carray(out, (2 * rows, n))
+    finer = np.float32(2 * reach)
+    place = rows + _marked_before(fine, begin)
     for r in range(begin, end):
-        _measure(x[r], steps, r)
+        if not fine[r]:
+            continue
         inverse = _ONE / steps[r]
         for i in range(n):
-            value = x[r, i] * inverse
-            coarse = (value + _ROUNDER) - _ROUNDER
-            both[r, i] = coarse
-            both[rows + r, i] = ((value - coarse) * _FINE_STEPS + _ROUNDER) - _ROUNDER
+            out[place, i] = ((x[r, i] * inverse - out[r, i]) * finer + _ROUNDER) - _ROUNDER
+        place += 1
 
 
 def _quantise_weights(x, out, scales, rows, n, begin, end):  # type: ignore[no-untyped-def]
@@ -90,23 +98,22 @@ def _quantise_weights(x, out, scales, rows, n, begin, end):  # type: ignore[no-u
             out[r, i] = np.int8((value + _ROUNDER) - _ROUNDER)
 
 
-def _finish(products, steps, bias, biased, rows, n, begin, end):  # type: ignore[no-untyped-def]
-    """products [rows, n] become products * steps + bias; bias [n], read only if biased."""
-    products, steps, bias = carray(products, (rows, n)), carray(steps, (rows,)), carray(bias, (n,))
+def _finish(products, steps, fine, bias, biased, reach, rows, n, begin, end):  # type: ignore[no-untyped-def]
+    """The first rows of products [rows + marked, n] become (coarse + fine / (2 * reach)) * steps + bias; the rows that
+    `fine` marks have their fine products behind those. bias [n], read only if biased."""
+    products, steps, fine = carray(products, (2 * rows, n)), carray(steps, (rows,)), carray(fine, (rows,))
+    bias = carray(bias, (n,))
+    place = rows + _marked_before(fine, begin)
     for r in range(begin, end):
-        step = steps[r]
-        for i in range(n):
-            products[r, i] = products[r, i] * step + (bias[i] if biased else _ZERO)
-
-
-def _finish_split(products, steps, bias, biased, rows, n, begin, end):  # type: ignore[no-untyped-def]
-    """Of products [2 * rows, n] the first half becomes (coarse + fine / 126) * steps + bias."""
-    products, steps, bias = carray(products, (2 * rows, n)), carray(steps, (rows,)), carray(bias, (n,))
-    for r in range(begin, end):
-        step, fine_step = steps[r], steps[r] / _FINE_STEPS
-        for i in range(n):
-            whole = products[r, i] * step + products[rows + r, i] * fine_step
-            products[r, i] = whole + (bias[i] if biased else _ZERO)
+        step, fine_step = steps[r], steps[r] / np.float32(2 * reach)
+        if fine[r]:
+            for i in range(n):
+                whole = products[r, i] * step + products[place, i] * fine_step
+                products[r, i] = whole + (bias[i] if biased else _ZERO)
+            place += 1
+        else:
+            for i in range(n):
+                products[r, i] = products[r, i] * step + (bias[i] if biased else _ZERO)
 
 
 def _rms_norm(x, weight, out, eps, rows, n, begin, end):  # type: ignore[no-untyped-def]
@@ -122,14 +129,15 @@ def _rms_norm(x, weight, out, eps, rows, n, begin, end):  # type: ignore[no-unty
 
 
 class RowKernel:
-    """One of the functions above, compiled; to be called with tensors and numbers in its order, up to `biased`
-    or `eps`, and the rows' number and size."""
+    """One of the functions above, compiled; to be called with tensors and numbers in its order, up to `rows`,
+    and the rows' number and size."""
 
     def __init__(self, function: Callable[..., None], arguments: str, **options: Any) -> None:
-        """arguments: p for a tensor of float32, b for one of int8, i for a whole number, f for a float."""
-        floats, bytes_ = types.CPointer(types.float32), types.CPointer(types.int8)
-        numba_types = {"p": floats, "b": bytes_, "i": types.intp, "f": types.float64}
-        c_types = {"p": ctypes.c_void_p, "b": ctypes.c_void_p, "i": ctypes.c_ssize_t, "f": ctypes.c_double}
+        """arguments: p for a tensor of float32, b for one of int8, w for one of int32, i for a whole number, f for a
+        float."""
+        tensors = {"p": types.float32, "b": types.int8, "w": types.int32}
+        numba_types = {"i": types.intp, "f": types.float64} | {a: types.CPointer(t) for a, t in tensors.items()}
+        c_types = {"i": ctypes.c_ssize_t, "f": ctypes.c_double} | dict.fromkeys(tensors, ctypes.c_void_p)
         signature = types.void(*(numba_types[a] for a in arguments), *[types.intp] * 4)
         try:
             compiled = cfunc(signature, cache=True, **options)(function)
@@ -141,7 +149,7 @@ class RowKernel:
         self._shared = ctypes.CFUNCTYPE(None, *shape)(compiled.address)
 
     def __call__(self, *arguments: float, rows: int, n: int) -> None:
-        """arguments: a tensor's data_ptr for each p and b; the tensors contiguous."""
+        """arguments: a tensor's data_ptr for each p, b and w; the tensors contiguous."""
         if rows * n < _SHARED_SIZE:
             self._alone(*arguments, rows, n, 0, rows)
             return
@@ -157,9 +165,8 @@ class RowKernel:
 class RowKernels:
     quantise_weights: RowKernel
     quantise: RowKernel
-    split: RowKernel
+    refine: RowKernel
     finish: RowKernel
-    finish_split: RowKernel
     rms_norm: RowKernel
 
 
@@ -168,10 +175,9 @@ def row_kernels() -> RowKernels:
     """Compiled for this machine: at once where they lie in numba's cache, else within seconds."""
     return RowKernels(
         quantise_weights=RowKernel(_quantise_weights, "pbp"),
-        quantise=RowKernel(_quantise, "ppp"),
-        split=RowKernel(_split, "ppp"),
-        finish=RowKernel(_finish, "pppi"),
-        finish_split=RowKernel(_finish_split, "pppi"),
+        quantise=RowKernel(_quantise, "pppwif"),
+        refine=RowKernel(_refine, "pppwi"),
+        finish=RowKernel(_finish, "ppwpii"),
         # The sum is taken in as many lanes as the machine has, the same way for every row.
         rms_norm=RowKernel(_rms_norm, "pppf", fastmath={"reassoc"}),
     )

@@ -29,7 +29,7 @@ def test_fp16_is_float32_with_weights_rounded_to_half(rows: int, bias: bool) -> 
     torch.testing.assert_close(y, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("pack", [PACKED["int8_split"], PACKED["int8"]])
+@pytest.mark.parametrize("pack", [PACKED["int8_split"], PACKED["int8_mixed"], PACKED["int8"]])
 @settings(max_examples=40, deadline=None)
 @given(
     rows=st.integers(1, 20),

@@ -20,7 +20,7 @@ from tests.core.models.tiny import save_model
 SIZE = 16
 TEXT = tuple(torch.randint(0, 199, (70,), generator=torch.Generator().manual_seed(3)).tolist())
 COMPANY = tuple(reversed(TEXT))
-KINDS: tuple[WeightKind, ...] = ("fp16", "int8_split", "int8")
+KINDS: tuple[WeightKind, ...] = ("fp16", "int8_split", "int8_mixed", "int8")
 FAMILIES = {
     "llama": {},
     "qwen2": {"num_attention_heads": 7, "num_key_value_heads": 1, "hidden_size": 112, "head_dim": 16},
