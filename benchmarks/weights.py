@@ -4,11 +4,12 @@
 
 Quality: over the last rows of real texts (chat prompts of public data sets) the mean Kullback-Leibler divergence from
 the reference's distribution, in nats, and how often both like the same token best. Time: one forward of so many rows
-behind a short context, the kinds in turns, and a plain step as a multiple of the time that reading its packed weights
-once takes at the best memory bandwidth seen in the whole run. Then the configuration itself is loaded, and its engine's
-`off` steps are held against the same limit. Times of different runs mean nothing beside each other.
+of those texts (some cost int8_mixed more than others) behind a short context, the kinds in turns, and a plain step as
+a multiple of the time that reading its packed weights once takes at the best memory bandwidth seen in the whole run.
+Then the configuration itself is loaded, and its engine's `off` steps are held against the same limit. Times of
+different runs mean nothing beside each other.
 
-Holds all kinds at once: for the demo's target 14 GB with the float32 reference, 8 GB with --reference fp16.
+Holds all kinds at once: for the demo's target 16 GB with the float32 reference, 10 GB with --reference fp16.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import gc
 import statistics
 import time
 from dataclasses import dataclass
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +103,8 @@ def step_bytes(loaded: LoadedModel) -> int:
     return total
 
 
-def forward_seconds(runner: ModelRunner, rows: int, repeats: int) -> float:
-    wanted = layout([1] * rows, _CONTEXT, rows)
+def forward_seconds(runner: ModelRunner, text: list[int], rows: int, repeats: int) -> float:
+    wanted = layout(text[_CONTEXT : _CONTEXT + rows], _CONTEXT, rows)
     best = float("inf")
     for _ in range(repeats):
         began = time.perf_counter()
@@ -113,21 +115,22 @@ def forward_seconds(runner: ModelRunner, rows: int, repeats: int) -> float:
 
 def time_in_turns(
     runners: dict[WeightKind, ModelRunner],
+    text: list[int],
     rows: list[int],
     turns: int,
     repeats: int,
     bandwidth: Bandwidth,
     report: Report,
 ) -> dict[WeightKind, Milliseconds]:
-    """The bandwidth is measured around every kind."""
+    """The bandwidth is measured around every kind. text: of at least the context and the most rows."""
     timed: dict[WeightKind, Milliseconds] = {kind: {count: [] for count in rows} for kind in runners}
     for runner in runners.values():
-        runner.forward(layout([1] * _CONTEXT, 0, 0))
+        runner.forward(layout(text[:_CONTEXT], 0, 0))
     for _ in range(turns):
         for kind, runner in runners.items():
             bandwidth.measure()
             for count in rows:
-                timed[kind][count].append(1e3 * forward_seconds(runner, count, repeats))
+                timed[kind][count].append(1e3 * forward_seconds(runner, text, count, repeats))
         report()
     return timed
 
@@ -162,7 +165,8 @@ def main() -> None:
     torch.set_num_threads(compute_threads(settings.threads, torch.get_num_threads()))
     folder = fetch(settings).target
     texts, missing = chat_tokens(folder, options.prompts)
-    positions = max(_CONTEXT + max(options.rows), *map(len, texts))
+    timed_text = list(islice(cycle(chain.from_iterable(texts)), _CONTEXT + max(options.rows)))
+    positions = max(map(len, [timed_text, *texts]))
     with progress("weights", 1 + len(options.kinds) + options.turns) as report:
         runner = runner_of(folder, options.reference, positions)
         reference = [last_rows(runner, text, options.text_rows) for text in texts]
@@ -176,7 +180,7 @@ def main() -> None:
             quality[kind] = compare(reference, runners[kind], texts, options.text_rows)
             report(f"{kind}: KL {quality[kind].kl:.5f}, same best token {quality[kind].top1:.1%}")
         bandwidth = Bandwidth()
-        timed = time_in_turns(runners, options.rows, options.turns, options.repeats, bandwidth, report)
+        timed = time_in_turns(runners, timed_text, options.rows, options.turns, options.repeats, bandwidth, report)
     sizes = {kind: step_bytes(runner.loaded) for kind, runner in runners.items()}
     runners.clear()
     gc.collect()
