@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from core.models.fused_layer import fuse_layers
 from core.models.fused_linear import fuse, siblings
 from core.models.half_embedding import HalfEmbedding, halvable
 from core.models.packed_experts import PackedExperts, packable
@@ -24,6 +25,8 @@ def fill(model: Any, source: ModelWeights, weights: WeightKind, dtype: torch.dty
     else:
         _fill_plain(model, source, dtype, device)
     source.check_complete()
+    if is_packed(weights, device.type):
+        fuse_layers(model)
 
 
 def _fill_packed(model: Any, source: ModelWeights, pack: type[PackedLinear]) -> None:
