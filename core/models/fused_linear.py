@@ -67,13 +67,12 @@ def fuse(layers: Sequence[LayerTensors], pack: type[PackedLinear]) -> list[Fused
     Layers without a bias get zeros where a sibling has one.
     """
     sizes = [layer["weight"].shape[0] for layer in layers]
-    weight = torch.cat([layer["weight"] for layer in layers])
     bias = torch.zeros(sum(sizes)) if any("bias" in layer for layer in layers) else None
     begins = [sum(sizes[:part]) for part in range(len(sizes))]
     for layer, begin, size in zip(layers, begins, sizes, strict=True):
         if bias is not None and "bias" in layer:
             bias[begin : begin + size].copy_(layer["bias"])
-    linear = pack(weight, bias)
+    linear = pack([layer["weight"] for layer in layers], bias)
     shared = _SharedProduct(linear, len(layers))
     return [
         FusedPart(linear, shared, part, range(begin, begin + size))

@@ -23,6 +23,7 @@ same in any company.
 import functools
 import math
 import warnings
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -46,7 +47,8 @@ def exact_reach() -> int:
     signs[1] = -1
     signs[2, ::2] = -1
     exact = signs @ signs.T * (127 * _WIDE)
-    packed = _pack((signs * 127).to(torch.int8), torch.ones(3))
+    ones = torch.ones(3, dtype=torch.float64)
+    packed = _pack(torch.quantize_per_channel(signs * 127, ones, torch.zeros(3, dtype=torch.long), 0, torch.qint8))
     return _WIDE if torch.equal(_multiply(signs * _WIDE, _WIDE, packed), exact) else _NARROW
 
 
@@ -56,29 +58,40 @@ def _reach(features: int) -> int:
     return exact_reach() if fits else _NARROW
 
 
-def _quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """weight [out, in], any float dtype -> int8 of the same shape, and float32 [out], what 1 of a row stands for.
+def _quantised(parts: Sequence[Tensor]) -> Tensor:
+    """Weights [out, in], any float dtype, one below the other -> a quantised tensor, by a scale for each row.
 
-    A few rows at a time, so that no more of the weights than a cache holds is ever there in float32.
+    A few rows at a time, so that no more of the weights than a cache holds is ever there in float32, and straight into
+    their place: every further copy of a layer would be memory to be cleared first.
     """
-    out, n = weight.shape
-    numbers, scales = torch.empty(out, n, dtype=torch.int8), torch.empty(out)
-    piece = torch.empty(max(1, _PIECE // n), n)
-    for begin in range(0, out, len(piece)):
-        rows = weight[begin : begin + len(piece)]
-        piece[: len(rows)].copy_(rows)
-        places = numbers[begin].data_ptr(), scales[begin].data_ptr()
-        row_kernels().quantise_weights(piece.data_ptr(), *places, rows=len(rows), n=n)
-    return numbers, scales
+    out, n = sum(len(part) for part in parts), parts[0].shape[1]
+    quantised, scales = _quantised_tensor(torch.empty(out, dtype=torch.float64), n), torch.empty(out)
+    numbers, item = quantised.data_ptr(), scales.element_size()
+    piece, done = torch.empty(max(1, _PIECE // n), n), 0
+    for part in parts:
+        for rows in part.split(len(piece)):
+            piece[: len(rows)].copy_(rows)
+            places = numbers + done * n, scales.data_ptr() + done * item
+            row_kernels().quantise_weights(piece.data_ptr(), *places, rows=len(rows), n=n)
+            done += len(rows)
+    quantised.q_per_channel_scales().copy_(scales)
+    return quantised
 
 
-def _pack(numbers: Tensor, scales: Tensor) -> torch.ScriptObject:
-    """numbers int8 [out, in], scales [out] -> what the kernel reads instead."""
-    with warnings.catch_warnings(), packing:
-        # The quantised tensor lives only until it is packed; the packed kernel is what we are after.
+def _quantised_tensor(scales: Tensor, n: int) -> Tensor:
+    """int8 [out, n], not filled. scales: float64 [out], which it holds."""
+    with warnings.catch_warnings():
+        # It lives only until it is packed; the packed kernel is what we are after.
         warnings.filterwarnings("ignore", message=".*quantize_per_channel.*")
         zeros = torch.zeros(len(scales), dtype=torch.long)
-        quantised = torch._make_per_channel_quantized_tensor(numbers, scales.double(), zeros, 0)
+        return torch._empty_per_channel_affine_quantized(
+            (len(scales), n), scales=scales, zero_points=zeros, axis=0, dtype=torch.qint8
+        )
+
+
+def _pack(quantised: Tensor) -> torch.ScriptObject:
+    """int8 [out, in] with a scale for each row -> what the kernel reads instead."""
+    with packing:
         packed: torch.ScriptObject = torch.ops.quantized.linear_prepack(quantised, None)
         return packed
 
@@ -101,13 +114,14 @@ class _Int8Weights(nn.Module):
     enough: ClassVar[float]
     bias: Tensor | None
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        """weight: [out, in], bias: [out]; any float dtype."""
+    def __init__(self, weight: Tensor | Sequence[Tensor], bias: Tensor | None) -> None:
+        """weight: [out, in], perhaps as several matrices one below the other; bias: [out]; any float dtype."""
         super().__init__()
-        self.out_features, self.in_features = weight.shape
+        parts = [weight] if isinstance(weight, Tensor) else weight
+        self.out_features, self.in_features = sum(len(part) for part in parts), parts[0].shape[1]
         # A copy of the bias: what is kept must not be a view into a file.
         self.register_buffer("bias", None if bias is None else bias.to(torch.float32, copy=True), persistent=False)
-        self._packed = _pack(*_quantised(weight))
+        self._packed = _pack(_quantised(parts))
         self._reach = _reach(self.in_features)
 
     def forward(self, x: Tensor) -> Tensor:

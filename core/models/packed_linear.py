@@ -5,6 +5,7 @@ rows the products count, which are cheapest between integers (core/models/packed
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -19,9 +20,11 @@ WeightKind = Literal["float32", "bfloat16", "fp16", "int8_split", "int8_mixed", 
 class Fp16Linear(nn.Module):
     """y = x W^T + b; W float16, x and y float32 [..., in] -> [..., out]; products in float32."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        """weight: [out, in], bias: [out]; any float dtype. Finite values beyond half precision saturate."""
+    def __init__(self, weight: Tensor | Sequence[Tensor], bias: Tensor | None) -> None:
+        """weight: [out, in], perhaps as several matrices one below the other; bias: [out]; any float dtype.
+        Finite values beyond half precision saturate."""
         super().__init__()
+        weight = weight if isinstance(weight, Tensor) else torch.cat(list(weight))
         self.out_features, self.in_features = weight.shape
         # A copy of the bias: what is kept must not be a view into a file.
         bias = None if bias is None else bias.to(torch.float32, copy=True)
