@@ -16,7 +16,8 @@ from numba import cfunc
 from torch import Tensor
 
 from core.layout import RaggedLayout
-from core.models.attention_kernel import DIM_MULTIPLE, LANES, SIGNATURE, AttentionCall, attend, scratch_size
+from core.models.attention_call import DIM_MULTIPLE, LANES, AttentionCall, scratch_size
+from core.models.attention_kernel import SIGNATURE, attend
 from core.models.team import TeamFunction
 
 _EVERYTHING = 1 << 62  # positions: no window
@@ -41,6 +42,7 @@ class PagedAttention:
 
     layout: RaggedLayout
     _plans: dict[int, "_Plan"] = field(default_factory=dict)
+    _calls: dict["_Kind", "_Prepared"] = field(default_factory=dict)
 
     def __call__(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None, softcap: float | None
@@ -51,25 +53,32 @@ class PagedAttention:
         if query.stride(2) != 1:
             query = query.contiguous()
         rows, heads, dim = query.shape
-        kv_heads = keys.shape[2]
         out = torch.empty(rows, heads, dim)
-        plan = self._plan(heads // kv_heads)
-        items = plan.num_chunks * kv_heads
-        threads = min(items, torch.get_num_threads()) if plan.pairs * heads * dim >= _SHARED else 1
+        kind = (heads, keys.shape[2], dim, scale, window, softcap)
+        prepared = self._calls.get(kind) or self._prepare(kind)
+        call = prepared.call
+        call.claimed = call.joined = 0
+        call.query, call.out = query.data_ptr(), out.data_ptr()
+        call.query_row, call.query_head, _ = query.stride()
+        call.keys, call.values = keys.data_ptr(), values.data_ptr()
+        _kernel()(prepared.address, prepared.threads, prepared.short)
+        return out
+
+    def _prepare(self, kind: "_Kind") -> "_Prepared":
+        """Of all layers of a kind: with one row the interpreter's own work shows."""
+        heads, kv_heads, dim, scale, window, softcap = kind
+        group = heads // kv_heads
+        plan = self._plans.get(group) or self._plans.setdefault(group, _Plan.of(self.layout, group))
+        products, items = plan.pairs * heads * dim, len(plan.chunks) * kv_heads
+        threads = min(items, torch.get_num_threads()) if products >= _SHARED else 1
         size = scratch_size(plan.most_pairs, dim)
         scratch = torch.empty(threads * size)
         call = AttentionCall(
             items=items,
-            query=query.data_ptr(),
-            keys=keys.data_ptr(),
-            values=values.data_ptr(),
-            out=out.data_ptr(),
             chunks=plan.chunks.ctypes.data,
             tables=plan.tables.ctypes.data,
             scratch=scratch.data_ptr(),
             scratch_size=size,
-            query_row=query.stride(0),
-            query_head=query.stride(1),
             heads=heads,
             kv_heads=kv_heads,
             dim=dim,
@@ -79,23 +88,34 @@ class PagedAttention:
             scale=scale,
             softcap=softcap or 0.0,
         )
-        _kernel()(ctypes.addressof(call), threads, plan.pairs * heads * dim <= _SHORT)
-        return out
+        prepared = _Prepared(call, ctypes.addressof(call), threads, products <= _SHORT, plan, scratch)
+        self._calls[kind] = prepared
+        return prepared
 
-    def _plan(self, group: int) -> "_Plan":
-        if group not in self._plans:
-            self._plans[group] = _Plan.of(self.layout, group)
-        return self._plans[group]
+
+_Kind = tuple[int, int, int, float, int | None, float | None]
+"""Heads, key heads, head dimension, scale, window, soft cap."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A call but for its tensors. plan, scratch: what it points to."""
+
+    call: AttentionCall
+    address: int
+    threads: int
+    short: bool
+    plan: "_Plan"
+    scratch: Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """chunks: int64 [num_chunks, 4]: first row, rows, first position, where its block table begins in tables.
+    """chunks: int64 [chunks, CHUNK_FIELDS]: first row, rows, first position, where its block table begins in tables.
     most_pairs: (row, query head) pairs that share a key head in one chunk, at most. pairs: of rows and keys."""
 
     chunks: np.ndarray[Any, np.dtype[np.int64]]
     tables: np.ndarray[Any, np.dtype[np.int64]]
-    num_chunks: int
     most_pairs: int
     pairs: int
 
@@ -103,7 +123,9 @@ class _Plan:
     def of(cls, layout: RaggedLayout, group: int) -> "_Plan":
         """The chunks that see most keys first: whoever is done early then finds a small one to take."""
         most_rows = max(1, LANES // group)
-        chunks, tables, pairs = [], [], 0
+        chunks: list[tuple[int, int, int, int]] = []
+        tables: list[int] = []
+        pairs = 0
         for segment, row in zip(layout.segments, layout.query_starts, strict=False):
             count = len(segment.tokens)
             for begin in range(0, count, most_rows):
@@ -115,7 +137,6 @@ class _Plan:
         return cls(
             np.array(chunks, dtype=np.int64),
             np.array(tables, dtype=np.int64),
-            len(chunks),
             max(chunk[1] for chunk in chunks) * group,
             pairs,
         )

@@ -81,20 +81,22 @@ class FusedLayer(nn.Module):
         """[1, rows, hidden] -> the same shape, as transformers' layers are called."""
         ragged = others.get("ragged")
         if args or ragged is None or not isinstance(ragged.attention, PagedAttention | _Observed):
-            out: Tensor = self.layer(hidden_states, *args, **others)
-            return out
+            plain: Tensor = self.layer(hidden_states, *args, **others)
+            return plain
         input_norm, qkv, output, norm, gate_up, down = self._parts
-        x = hidden_states[0].contiguous()
-        mixed = output(self._attention(qkv(input_norm.forward(x)), others["position_embeddings"], ragged))
+        x, kernels = hidden_states[0].contiguous(), layer_kernels()
         rows, n = x.shape
         total, normed, gated = torch.empty_like(x), torch.empty_like(x), torch.empty(rows, self._between)
-        kernels = layer_kernels()
-        places = x.data_ptr(), mixed.data_ptr(), norm.weight.data_ptr(), total.data_ptr(), normed.data_ptr()
-        kernels.add_norm(*places, norm.eps, rows=rows, n=n)
-        both = gate_up(normed)
+        here, there = total.data_ptr(), normed.data_ptr()
+        weight = input_norm.weight.data_ptr()
+        kernels.norm(x.data_ptr(), weight, there, input_norm.eps, rows=rows, n=n)
+        mixed = output.forward(self._attention(qkv.forward(normed), others["position_embeddings"], ragged))
+        weight = norm.weight.data_ptr()
+        kernels.add_norm(x.data_ptr(), mixed.data_ptr(), weight, here, there, norm.eps, rows=rows, n=n)
+        both = gate_up.forward(normed)
         kernels.gate(both.data_ptr(), gated.data_ptr(), rows=rows, n=self._between)
-        out = down(gated).add_(total)
-        return out.unsqueeze(0)
+        out: Tensor = down.forward(gated)
+        return out.add_(total).unsqueeze(0)
 
     def _attention(self, product: Tensor, angles: tuple[Tensor, Tensor], ragged: RaggedContext) -> Tensor:
         """product: queries, keys and values of each row side by side -> [rows, heads * dim]."""

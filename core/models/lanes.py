@@ -4,6 +4,9 @@ Which numbers a machine's vector instructions take together is the compiler's ch
 it chooses differently in different loops. Here it has none: each function below treats every lane alone, rounds once
 (`fma` included) and comes out the same to the bit whether a machine has registers of that width or of half of it.
 The functions are for compiled code only. A pointer is a CPointer of the element's type, an index counts elements.
+
+numba keeps compiled code for as long as the file of the outermost function stays what it was, and does not look at what
+that calls: so files whose functions use these say of which state of this one they were written (`SOURCES`).
 """
 
 from typing import Any
@@ -24,7 +27,7 @@ _ONE, _TWO, _MINUS_TWO, _ZERO = np.float32(1), np.float32(2), np.float32(-2), np
 _TAYLOR = tuple(np.float32(1 / factorial) for factorial in (5040, 720, 120, 24, 6, 2))
 
 
-class LanesType(types.Type):
+class LanesType(types.Type):  # type: ignore[misc]
     """So many float32 numbers; immutable."""
 
     def __init__(self, width: int) -> None:
@@ -33,7 +36,7 @@ class LanesType(types.Type):
 
 
 @register_model(LanesType)
-class _LanesModel(models.PrimitiveModel):
+class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, fe_type: LanesType) -> None:
         super().__init__(manager, fe_type, ir.VectorType(ir.FloatType(), fe_type.width))
 

@@ -24,6 +24,8 @@ from core.models.lanes import (
 )
 from core.models.row_kernels import RowKernel
 
+SOURCES = "e3ce5ef2"  # of lanes.py, see there
+
 WIDTH = 8  # of the vectors here: what rows and half heads must be multiples of
 
 _ONE, _MINUS_ONE, _ZERO = np.float32(1), np.float32(-1), np.float32(0)
@@ -48,6 +50,14 @@ def _add_norm(x, more, weight, total, out, eps, rows, n, begin, end):  # type: i
         factor = _norm_factor(total, row, n, eps)
         for i in range(n):
             put(out, row + i, (at(total, row + i) * factor) * at(weight, i))
+
+
+def _norm(x, weight, out, eps, rows, n, begin, end):  # type: ignore[no-untyped-def]
+    """out = x normalised by its root mean square, times weight [n]; the others [rows, n]."""
+    for r in range(begin, end):
+        factor = _norm_factor(x, r * n, n, eps)
+        for i in range(n):
+            put(out, r * n + i, (at(x, r * n + i) * factor) * at(weight, i))
 
 
 def _gate(both, out, rows, n, begin, end):  # type: ignore[no-untyped-def]
@@ -105,6 +115,7 @@ def _place_heads(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True, slots=True)
 class LayerKernels:
+    norm: RowKernel
     add_norm: RowKernel
     gate: RowKernel
     place_heads: RowKernel
@@ -114,6 +125,7 @@ class LayerKernels:
 def layer_kernels() -> LayerKernels:
     """Compiled for this machine: at once where they lie in numba's cache, else within seconds."""
     return LayerKernels(
+        norm=RowKernel(_norm, "pppf"),
         add_norm=RowKernel(_add_norm, "pppppf"),
         gate=RowKernel(_gate, "pp"),
         place_heads=RowKernel(_place_heads, "pppppppiiiiif"),
