@@ -162,6 +162,14 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
             "models.target: attention = flash_attn needs a CUDA device, not device = cpu",
         ),
         (
+            target(device="cuda:0", attention="paged_cpu"),
+            "models.target: attention = paged_cpu needs a CPU and float32 activations, not device = cuda:0",
+        ),
+        (
+            target(device="cpu", weights="bfloat16", attention="paged_cpu"),
+            "models.target: attention = paged_cpu needs a CPU and float32 activations, not weights = bfloat16",
+        ),
+        (
             target(weights="float32", attention="flash_attn"),
             "models.target: attention = flash_attn needs weights = bfloat16 or fp16, not float32",
         ),
