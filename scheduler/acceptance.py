@@ -17,6 +17,7 @@ LONGEST_MATCH = 4
 CERTAIN = 0.98  # no draft is certain
 _FIRST, _LATER, _LOOSENED = 0.7, 0.8, 0.25  # before anything is known
 _FIRST_BY_MATCH = (0.25, 0.45, 0.6, 0.75)
+_PER_TURN = (1.1, 1.4, 1.8, 2.2, 2.5)  # drafts of a draft forward, by the suffix that lookup found, from none on
 _MISTAKES = 0.7  # likewise, for each that the draft model expects: small models doubt more than they err
 _FEWEST, _MOST_MISTAKES = 0.1, 3.0
 _OLDEST = 1e-6  # age, at which trials count for nothing
@@ -94,7 +95,7 @@ class Acceptance:
     model: Record = field(default_factory=lambda: _record(1))
     lookup: Record = field(default_factory=lambda: _record(LONGEST_MATCH))
     deferred: Tally = field(default_factory=Tally)
-    turns: Tally = field(default_factory=Tally)
+    turns: list[Tally] = field(default_factory=lambda: [Tally() for _ in _PER_TURN])
     mistakes: Tally = field(default_factory=Tally)
 
     def record(self, drafter: str) -> Record:
@@ -120,10 +121,12 @@ class Acceptance:
         parent = _LOOSENED if self.parent is None else self.parent.loosening()
         return self.deferred.mean(parent, self.weight)
 
-    def per_turn(self) -> float:
-        """Drafts that one draft forward yields under `multilevel`; at least 1."""
-        parent = 1.5 if self.parent is None else self.parent.per_turn()
-        return max(1.0, (self.turns.hits + parent * self.weight) / (self.turns.trials + self.weight))
+    def per_turn(self, match: int) -> float:
+        """Drafts that one draft forward yields under `multilevel`, in a block before which lookup found so long a
+        suffix; at least 1."""
+        kind = min(match, LONGEST_MATCH)
+        parent, turns = _PER_TURN[kind] if self.parent is None else self.parent.per_turn(match), self.turns[kind]
+        return max(1.0, (turns.hits + parent * self.weight) / (turns.trials + self.weight))
 
     def doubt(self) -> float:
         """Drafts that are wrong for each that the draft model, by its own confidence, expected to be.
@@ -152,7 +155,7 @@ class Acceptance:
         if outcome.doubt is not None:
             self.mistakes.add(float(outcome.rejected), outcome.doubt, self.fade)
         if outcome.drafter == "multilevel" and outcome.turns:
-            self.turns.add(outcome.drafted, outcome.turns, self.fade)
+            self.turns[min(outcome.match, LONGEST_MATCH)].add(outcome.drafted, outcome.turns, self.fade)
 
 
 def _kind(drafter: str, match: int) -> int:

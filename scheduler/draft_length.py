@@ -41,7 +41,7 @@ def choose_drafts(costs: ForwardCosts, base: Base, options: Sequence[Sequence[Op
     guess: what the rate may well be, as that of the round before; a good one saves some of the work.
     """
     seconds = base_seconds(costs, base)
-    rate = base.tokens / seconds
+    rate = base.tokens / (seconds - base.prompts)
     nothing = Verdict((Choice(),) * len(options), seconds, rate)
     flat = _hopeful(costs, base, options, rate)
     if not flat:

@@ -6,6 +6,9 @@ import numpy as np
 
 from core.forward_costs import ForwardCosts
 
+GUESSED_DRAFTS = 2.0
+"""That a forward of the draft model yields where lookup has a guess for it, at the least worth counting on."""
+
 
 class Option(NamedTuple):
     """One way to draft for a sequence. first, later: as in Acceptance. cap: the most drafts. per_turn: drafts that one
@@ -32,7 +35,8 @@ class Option(NamedTuple):
 
 class Base(NamedTuple):
     """What the round does whatever is decided here. tokens: that it delivers. rows, sequences, positions: of the
-    target's forward. draft_rows: of the draft model's forwards. most_seconds: the round may take no longer."""
+    target's forward. draft_rows: of the draft model's forwards. most_seconds: the round may take no longer. prompts:
+    seconds in which it reads prompts, which has to be done some time and so is no part of its rate."""
 
     tokens: float
     rows: int
@@ -40,6 +44,7 @@ class Base(NamedTuple):
     positions: int
     draft_rows: tuple[float, ...] = ()
     most_seconds: float = float("inf")
+    prompts: float = 0.0
 
     @property
     def bounded(self) -> bool:
@@ -47,11 +52,13 @@ class Base(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """option: None for no drafts. min_reach: below, a draft would not have been worth its draft forward."""
+    """option: None for no drafts. min_reach: below, a draft would not have been worth its draft forward;
+    min_guessed_reach: likewise, of one that yields GUESSED_DRAFTS."""
 
     option: Option | None = None
     num_drafts: int = 0
     min_reach: float = 0.0
+    min_guessed_reach: float = 0.0
 
 
 def base_seconds(costs: ForwardCosts, base: Base) -> float:

@@ -1,14 +1,17 @@
 """DraftOptions: what could draft for a job now, how likely its drafts are right, and what it would cost to begin."""
 
+from core.drafters.base import LOOKUP_DRAFTERS
 from core.drafters.model import DraftReach, drafts_with_model, model_draft_limit
 from core.drafters.prompt_lookup import peek
 from core.forward_costs import ForwardCosts
+from core.ngram_index import LookupMatch
 from core.sequence import Sequence
 from scheduler.draft_option import Option
 from scheduler.job import Job
 
 USUAL_ANSWER = 128  # tokens that an answer has at first, for all that is known: max_tokens is often far more
 USUAL_ROUND = 4  # tokens of a round with drafts
+_LOOKUP = frozenset(LOOKUP_DRAFTERS)
 
 
 class DraftOptions:
@@ -33,26 +36,26 @@ class DraftOptions:
         has yet to read, which is no fact about the sequence alone."""
         sequence, known = job.sequence, job.drafting.acceptance
         options: list[Option] = []
-        match = 0
         if cap < 1:
-            return options, match
+            return options, 0
         if forced := min(cap, sequence.forced):
             options.append(Option("none", 1.0, 1.0, forced))
-        for drafter in (sequence.request.drafter, *sequence.request.other_drafters):
+        drafters = (sequence.request.drafter, *sequence.request.other_drafters)
+        looks_up = not _LOOKUP.isdisjoint(drafters)
+        found = peek(sequence, cap, self._max_ngram) if looks_up else LookupMatch([], 0)
+        for drafter in drafters:
             if drafter == "prompt_lookup":
-                found = peek(sequence, cap, self._max_ngram)
-                if match := found.length:
-                    options.append(
-                        Option(drafter, known.first(drafter, match), known.later(drafter), len(found.tokens))
-                    )
+                if found.length:
+                    first = known.first(drafter, found.length)
+                    options.append(Option(drafter, first, known.later(drafter), len(found.tokens)))
             elif drafts_with_model(sequence, self._reach):
                 most = model_draft_limit(sequence, cap, self._reach)
-                per_turn = known.per_turn() if drafter == "multilevel" else 1.0
+                per_turn = known.per_turn(found.length) if drafter == "multilevel" else 1.0
                 backlog = 0.0 if costs is None else _backlog(sequence, costs)
                 lag = backlog / _rounds_left(sequence)
                 first, later = known.first(drafter, 0), known.later(drafter)
                 options.append(Option(drafter, first, later, most, per_turn, lag, backlog))
-        return options, match
+        return options, found.length
 
 
 def _backlog(sequence: Sequence, costs: ForwardCosts) -> float:

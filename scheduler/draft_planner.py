@@ -72,11 +72,13 @@ class DraftPlanner:
             sequences=len(decoding) + (fed > 0),
             positions=sum(len(job.sequence.tokens) for job in decoding),
         )
+        rest = plain._replace(rows=len(decoding), sequences=len(decoding))
+        plain = plain._replace(prompts=base_seconds(costs.now, plain) - base_seconds(costs.now, rest))
         if any(job.sequence.request.drafter == "none" for job in decoding):
             plain = plain._replace(most_seconds=COMPANY * base_seconds(costs.now, plain))
         base = self._with_blocks(plain, decoding, costs.now)
         strict = [job for job in drafting if job.decoding and job.sequence.request.adaptive and not job.loose]
-        rest = plain._replace(rows=len(decoding), sequences=len(decoding), draft_rows=base.draft_rows)
+        rest = rest._replace(draft_rows=base.draft_rows)
         self.reads_prompts = self._worth_reading(len(strict), rest, costs.now)
         seconds = self._plan_strict(strict, base, costs.now)
         if base.bounded:
@@ -141,7 +143,7 @@ class DraftPlanner:
         if not jobs:
             return seconds
         caps = [self._options.strict_cap(job) for job in jobs]
-        rate = base.tokens / seconds
+        rate = base.tokens / (seconds - base.prompts)
         if rate * cheapest_row(costs, base, max(1, sum(caps))) >= FULL_HOUSE:
             # What the surest drafts would gain is not worth weighing; but rows may have been measured wrong.
             self._full_rounds += 1
@@ -189,7 +191,8 @@ def _block(job: Job) -> tuple[int, int, float]:
         drafter, drafts, tokens = wish.drafter, wish.num_drafts, wish.tokens
     turns = drafts if drafter in MODEL_DRAFTERS else 0
     if drafts and drafter == "multilevel":
-        turns = max(1, round(turns / job.drafting.acceptance.per_turn()))
+        match = 0 if wish is None else wish.match
+        turns = max(1, round(turns / job.drafting.acceptance.per_turn(match)))
     return drafts, turns, tokens
 
 
@@ -231,5 +234,6 @@ def _strict_wish(job: Job, choice: Choice, match: int, bounded: bool) -> Wish:
         return Wish(option.drafter, choice.num_drafts, choice.min_reach, match, tokens)
     cautious = bounded or not job.drafting.warm
     most = choice.num_drafts if cautious else min(2 * choice.num_drafts, option.cap)
-    least = choice.min_reach ** (1 / job.drafting.acceptance.doubt())
-    return Wish(option.drafter, most, least, match, tokens)
+    power = 1 / job.drafting.acceptance.doubt()
+    least, guessed = choice.min_reach**power, choice.min_guessed_reach**power
+    return Wish(option.drafter, most, least, match, tokens, min_guessed_reach=guessed)

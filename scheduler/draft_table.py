@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.forward_costs import Floats, ForwardCosts
-from scheduler.draft_option import Base, Choice, Option, cheapest_row
+from scheduler.draft_option import GUESSED_DRAFTS, Base, Choice, Option, cheapest_row
 
 Places = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Rows and columns in a table of options and their drafts."""
@@ -75,7 +75,7 @@ class Table:
         seconds = self.costs.target.over(rows.astype(np.float64)) - self.costs.target.at(self.base.rows)
         seconds += self.seconds + self._drafting(order)
         lags = np.cumsum(np.where(order[1] == 0, self.lag[order[0]], 0.0))
-        rates = np.where(seconds <= self.base.most_seconds, tokens / (seconds + lags), 0.0)
+        rates = np.where(seconds <= self.base.most_seconds, tokens / (seconds - self.base.prompts + lags), 0.0)
         at = int(rates.argmax())
         return Found(float(rates[at]), float(seconds[at]), order[0][: at + 1], share)
 
@@ -148,6 +148,14 @@ class Table:
         for row, count in enumerate(np.bincount(found.taken).tolist()):
             if count:
                 option = self.options[row]
-                least = min(found.rate * (per_row + float(found.share[row])), _SUREST) if option.per_turn else 0.0
-                choices[int(self.owner[row])] = Choice(option, count, least)
+                choices[int(self.owner[row])] = Choice(option, count, *_least_reaches(found, row, option, per_row))
         return tuple(choices)
+
+
+def _least_reaches(found: Found, row: int, option: Option, per_row: float) -> tuple[float, float]:
+    """What a draft must be worth whose forward yields no other, and one whose forward yields GUESSED_DRAFTS."""
+    if not option.per_turn:
+        return 0.0, 0.0
+    step = float(found.share[row]) * option.per_turn
+    alone, guessed = (found.rate * (per_row + step / drafts) for drafts in (1.0, GUESSED_DRAFTS))
+    return min(alone, _SUREST), min(guessed, _SUREST)

@@ -14,7 +14,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # rounds without a drafter's drafts before i
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """num_drafts of `drafter`, going on while the draft model finds them likely enough (RoundItem). match: tokens of
+    """num_drafts of `drafter`, going on while the draft model finds them likely enough (RoundItem: min_reach,
+    min_guessed_reach). match: tokens of
     the suffix that lookup found. tokens: that the round is expected to deliver for it. probe: it is not expected to
     pay, but to show whether drafting does again."""
 
@@ -24,6 +25,7 @@ class Wish:
     match: int = 0
     tokens: float = 1.0
     probe: bool = False
+    min_guessed_reach: float | None = None
 
 
 NOTHING = Wish()

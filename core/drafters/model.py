@@ -85,7 +85,9 @@ def draft_with_model(
     active, steps = _wanting(jobs, runner.vocab_size), []
     while active:
         step = DeviceInterval(runner.device)
-        guesses = _guesses(active, max_ngram)
+        active, guesses = _worth_a_turn(active, _guesses(active, max_ngram))
+        if not active:
+            break
         layout = _lay_out(active, guesses, pool.block_size)
         choices = _choices(runner, layout, active, guesses, noise, target_vocab)
         unfinished = _take(active, guesses, choices)
@@ -119,6 +121,14 @@ def _wanting(jobs: list[DraftJob], vocab: int) -> list[DraftJob]:
 def _guesses(jobs: list[DraftJob], max_ngram: int) -> list[list[int]]:
     # The turn adds one choice of the draft's own behind the guess, so leave room for it.
     return guess([(job, min(job.guess_tokens, job.limit - len(job.drafts) - 1)) for job in jobs], max_ngram, _TRUST)
+
+
+def _worth_a_turn(jobs: list[DraftJob], guesses: list[list[int]]) -> tuple[list[DraftJob], list[list[int]]]:
+    """Those that are sure enough of their drafts for another turn, and their guesses."""
+    kept = [
+        (job, guessed) for job, guessed in zip(jobs, guesses, strict=True) if job.worth_a_turn(guessed=bool(guessed))
+    ]
+    return [job for job, _ in kept], [guessed for _, guessed in kept]
 
 
 def _lay_out(jobs: list[DraftJob], guesses: list[list[int]], block_size: int) -> RaggedLayout:

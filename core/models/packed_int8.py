@@ -69,7 +69,7 @@ def _quantised(parts: Sequence[Tensor]) -> Tensor:
     numbers, item = quantised.data_ptr(), scales.element_size()
     piece, done = torch.empty(max(1, _PIECE // n), n), 0
     for part in parts:
-        for rows in part.split(len(piece)):
+        for rows in part.split(len(piece)):  # type: ignore[no-untyped-call]
             piece[: len(rows)].copy_(rows)
             places = numbers + done * n, scales.data_ptr() + done * item
             row_kernels().quantise_weights(piece.data_ptr(), *places, rows=len(rows), n=n)

@@ -137,7 +137,8 @@ class RowKernel:
         float."""
         tensors = {"p": types.float32, "b": types.int8, "w": types.int32}
         numba_types = {"i": types.intp, "f": types.float64} | {a: types.CPointer(t) for a, t in tensors.items()}
-        c_types = {"i": ctypes.c_ssize_t, "f": ctypes.c_double} | dict.fromkeys(tensors, ctypes.c_void_p)
+        c_types: dict[str, Any] = dict.fromkeys(tensors, ctypes.c_void_p)
+        c_types |= {"i": ctypes.c_ssize_t, "f": ctypes.c_double}
         signature = types.void(*(numba_types[a] for a in arguments), *[types.intp] * 4)
         try:
             compiled = cfunc(signature, cache=True, **options)(function)

@@ -92,6 +92,19 @@ def test_guesses_change_neither_the_drafts_nor_their_reach(name: str) -> None:
     assert sum(r.draft_turns for r in guessed) <= sum(r.draft_turns for r in plain)
 
 
+@pytest.mark.parametrize("drafter", ["model", "multilevel"])
+def test_a_guess_keeps_a_doubtful_draft_model_going_where_it_may_yield_more(drafter: str) -> None:
+    runtime = make_runtime(target_model(), draft_model("noisy"))
+    least, guessed = 0.9, 1e-9
+    _, alike = rounds(runtime, ask(drafter=drafter), min_reach=least)
+    _, results = rounds(runtime, ask(drafter=drafter), min_reach=least, min_guessed_reach=guessed)
+    beyond = sum(reach < least for result in results for reach in result.reaches[:-1])
+    assert (beyond > 0) == (drafter == "multilevel")  # without guesses the other bound means nothing
+    assert all(reach >= least for result in alike for reach in result.reaches[:-1])
+    if drafter == "model":
+        assert [result.reaches for result in results] == [result.reaches for result in alike]
+
+
 def test_reach_is_the_product_of_the_drafts_own_probabilities() -> None:
     runtime = make_runtime(target_model(), draft_model("noisy"))
     sequence = Sequence(ask())

@@ -100,6 +100,7 @@ def test_the_worked_example_of_the_docs() -> None:
     choice = alone(model(0.8))
     assert (choice.option, choice.num_drafts) == (model(0.8), 3)
     assert choice.min_reach == pytest.approx(2.952 / 200 * (30 + 10))
+    assert choice.min_guessed_reach == pytest.approx(2.952 / 200 * (30 / 2 + 10))
     assert alone(model(0.3)) == Choice()
     assert alone(lookup(0.4, 0.8)).num_drafts == 4  # rows that cost next to nothing
     verdict = together([[model(0.8)]] * 16)

@@ -222,7 +222,8 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
         ),
         (
             {"models": {"target": {"source": "./m", "weights": "fp8"}}},
-            "models.target.weights = \"fp8\": should be 'fp16', 'int8_split', 'int8_mixed', 'int8', 'float32' or 'bfloat16'",
+            "models.target.weights = \"fp8\": should be 'fp16', 'int8_split', 'int8_mixed', 'int8', 'float32' "
+            "or 'bfloat16'",
         ),
         (
             {"models": {"target": {"source": "name"}}},
