@@ -1,4 +1,4 @@
-"""Huge pages: a CPU reads weights a tenth faster where its page tables name 2 MB at a time rather than 4 kB.
+"""Huge pages: a CPU reads weights faster where its page tables name 2 MB at a time rather than 4 kB.
 
 Most systems give huge pages to memory that a program asks them for, and weights are packed into memory of the C
 library's. glibc asks if a tunable says so; it reads them when a program begins, so this one begins once more.
