@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from server.app import create_app
+from server.language import Language
 from server.serving_config import Served
 from server.telemetry import Telemetry
 from tests.server.openai_api.calls import (
@@ -149,7 +150,9 @@ async def with_a_control_tag() -> AsyncIterator[httpx.AsyncClient]:
     """A server to whose model `<tool_call>` is a control token, as `[TOOL_CALLS]` is to Mistral's."""
     model = await served(max_context=ROOM)
     tag = tokenizer().convert_tokens_to_ids("<tool_call>")
-    model = replace(model, control_token_ids=model.control_token_ids | {tag})
+    known = model.language
+    controls = known.control_token_ids | {tag}
+    model = replace(model, language=Language.of(known.tokenizer, known.vocab_size, known.eos_token_ids, controls))
 
     async def load() -> Served:
         return model
