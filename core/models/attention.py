@@ -138,7 +138,7 @@ _HARMLESS = {
 }
 
 
-def _refuse_unknown(arguments: dict[str, Any]) -> None:
+def refuse_unknown(arguments: dict[str, Any]) -> None:
     """ValueError for an argument that might change the result: an ignored one would be a wrong answer."""
     for name, value in arguments.items():
         if value is None or name == "position_ids":
@@ -162,7 +162,7 @@ def _attend(
 ) -> tuple[Tensor, None]:
     """transformers' attention call: query [1, heads, rows, dim], key and value [1, kv_heads, rows, dim]
     -> [1, rows, heads, dim]. ValueError for what it does not know how to honour (attention sinks, biases)."""
-    _refuse_unknown({"attention_mask": attention_mask, **others})
+    refuse_unknown({"attention_mask": attention_mask, **others})
     layer: int = module.layer_idx  # type: ignore[assignment]
     ragged.cache.write(layer, key[0].transpose(0, 1), value[0].transpose(0, 1), ragged.slots)
     keys, values = ragged.cache.layer(layer)

@@ -1,6 +1,7 @@
 """What attention_kernel.py is told, and the sizes it works with."""
 
 import ctypes
+import zlib
 
 TILE = 32
 DIM_MULTIPLE = 8
@@ -15,7 +16,8 @@ and where its block table begins in `tables`."""
 class AttentionCall(ctypes.Structure):
     """What the compiled function is told, by address; sizes and strides in elements.
 
-    claimed, joined: counters, 0 at the start: items taken and threads at work. An item is a chunk of rows and a key
+    layout: LAYOUT, which the function compares with what it was compiled for. claimed, joined: counters, 0 at the
+    start: items taken and threads at work. An item is a chunk of rows and a key
     head. query: [rows, heads, dim] float32, dim side by side. keys, values: the layer's cache. out: [rows, heads, dim],
     contiguous. window: positions a row sees, its own included. softcap: 0 for none. scratch: scratch_size float32 for
     each thread.
@@ -24,6 +26,7 @@ class AttentionCall(ctypes.Structure):
     _fields_ = (
         ("claimed", ctypes.c_int64),
         ("joined", ctypes.c_int64),
+        ("layout", ctypes.c_int64),
         ("items", ctypes.c_int64),
         ("query", ctypes.c_int64),
         ("keys", ctypes.c_int64),
@@ -44,6 +47,9 @@ class AttentionCall(ctypes.Structure):
         ("scale", ctypes.c_float),
         ("softcap", ctypes.c_float),
     )
+
+
+LAYOUT = zlib.crc32(repr(AttentionCall._fields_).encode())
 
 
 def scratch_size(pairs: int, dim: int) -> int:

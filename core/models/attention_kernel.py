@@ -16,7 +16,7 @@ row does not see is not added with weight 0 but skipped, so that a NaN there sta
 import numpy as np
 from numba import carray, njit, types
 
-from core.models.attention_call import CHUNK_FIELDS, TILE, AttentionCall
+from core.models.attention_call import CHUNK_FIELDS, LAYOUT, TILE, AttentionCall
 from core.models.lanes import (
     add,
     at,
@@ -40,7 +40,8 @@ from core.models.lanes import (
     zeros16,
 )
 
-SOURCES = "072625ed"  # of lanes.py and attention_call.py, see lanes.py
+SOURCE_FILES = ("lanes.py", "attention_call.py")
+SOURCES = "3578abea"  # their digest, see lanes.py
 
 _LEAST = np.float32(np.finfo(np.float32).min)
 _HIDDEN = np.float32(-np.inf)
@@ -273,8 +274,10 @@ def _write_out(zero, call, row, kv_head, pairs, vectors, sums, totals):  # type:
 
 
 def attend(pointer):  # type: ignore[no-untyped-def]
-    """One thread's share of an AttentionCall: items until none is left."""
+    """One thread's share of an AttentionCall: items until none is left, or none at all of one laid out otherwise."""
     call = carray(pointer, 1, _CALL)[0]
+    if call.layout != LAYOUT:
+        return
     scratch = call.scratch + claim(pointer, _JOINED) * 4 * call.scratch_size
     group = call.heads // call.kv_heads
     while True:

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 from llvmlite.binding import get_host_cpu_features
-from numba import cfunc
 from torch import Tensor
 
 from core.layout import RaggedLayout
-from core.models.attention_call import DIM_MULTIPLE, LANES, AttentionCall, scratch_size
-from core.models.attention_kernel import SIGNATURE, attend
+from core.models.attention_call import DIM_MULTIPLE, LANES, LAYOUT, AttentionCall, scratch_size
+from core.models.attention_kernel import SIGNATURE, SOURCE_FILES, SOURCES, attend
+from core.models.compiling import compiled
 from core.models.team import TeamFunction
 
 _EVERYTHING = 1 << 62  # positions: no window
 _SHARED = 1 << 17  # products of a query's and a key's numbers from which on threads share the work: ten microseconds
-_SHORT = 1 << 27  # up to so many it is a matter of a few milliseconds
+_SHORT = 1 << 22  # up to so many it takes a fraction of a millisecond, for which the interpreter is kept
 
 
 def paged_obstacle(device: torch.device, dtype: torch.dtype, head_dim: int | None) -> str | None:
@@ -47,33 +47,40 @@ class PagedAttention:
     def __call__(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None, softcap: float | None
     ) -> Tensor:
-        """TypeError for another dtype: the kernel takes addresses and would not know."""
+        """TypeError for another dtype: the kernel takes addresses and would not know. RuntimeError if it was compiled
+        for another AttentionCall."""
         if not query.dtype == keys.dtype == values.dtype == torch.float32:
             raise TypeError(f"paged attention takes float32, not {query.dtype} with {keys.dtype}")
         if query.stride(2) != 1:
             query = query.contiguous()
         rows, heads, dim = query.shape
-        out = torch.empty(rows, heads, dim)
+        out = torch.empty(rows, heads, dim, dtype=torch.float32)
         kind = (heads, keys.shape[2], dim, scale, window, softcap)
-        prepared = self._calls.get(kind) or self._prepare(kind)
+        prepared = self._calls.get(kind) or self._prepare(kind, keys.shape[0])
         call = prepared.call
         call.claimed = call.joined = 0
         call.query, call.out = query.data_ptr(), out.data_ptr()
         call.query_row, call.query_head, _ = query.stride()
         call.keys, call.values = keys.data_ptr(), values.data_ptr()
         _kernel()(prepared.address, prepared.threads, prepared.short)
+        if call.claimed < call.items:
+            raise RuntimeError("numba kept code of another state of attention_call.py: empty core/models/__pycache__")
         return out
 
-    def _prepare(self, kind: "_Kind") -> "_Prepared":
-        """Of all layers of a kind: with one row the interpreter's own work shows."""
+    def _prepare(self, kind: "_Kind", num_blocks: int) -> "_Prepared":
+        """Of all layers of a kind: with one row the interpreter's own work shows. ValueError for a block that is not
+        there, which the kernel would read all the same."""
         heads, kv_heads, dim, scale, window, softcap = kind
         group = heads // kv_heads
         plan = self._plans.get(group) or self._plans.setdefault(group, _Plan.of(self.layout, group))
+        if not 0 <= plan.tables.min() <= plan.tables.max() < num_blocks:
+            raise ValueError(f"blocks {plan.tables.min()} to {plan.tables.max()}, the cache has {num_blocks}")
         products, items = plan.pairs * heads * dim, len(plan.chunks) * kv_heads
         threads = min(items, torch.get_num_threads()) if products >= _SHARED else 1
         size = scratch_size(plan.most_pairs, dim)
-        scratch = torch.empty(threads * size)
+        scratch = torch.empty(threads * size, dtype=torch.float32)
         call = AttentionCall(
+            layout=LAYOUT,
             items=items,
             chunks=plan.chunks.ctypes.data,
             tables=plan.tables.ctypes.data,
@@ -148,12 +155,7 @@ def prepare_paged(layout: RaggedLayout, dtype: torch.dtype, device: torch.device
 
 @functools.cache
 def _kernel() -> TeamFunction:
-    """Compiled for this machine: at once where it lies in numba's cache, else within seconds."""
-    try:
-        compiled = cfunc(SIGNATURE, cache=True)(attend)
-    except (RuntimeError, OSError):  # no folder to keep it in, or no room there
-        compiled = cfunc(SIGNATURE)(attend)
-    return TeamFunction(compiled)
+    return TeamFunction(compiled(SIGNATURE, attend, (SOURCE_FILES, SOURCES)))
 
 
 @functools.cache

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from core.layout import RaggedLayout, Segment
-from core.models.attention import IMPLEMENTATION, RaggedContext, plain_backend
+from core.models.attention import IMPLEMENTATION, RaggedContext, plain_backend, refuse_unknown
 from core.models.attention_paged import PagedAttention
 from core.models.fused_linear import FusedPart
 from core.models.kv_cache import KVCache, kv_shape
 from core.models.layer_kernels import WIDTH, layer_kernels
 from core.models.packed_linear import PackedLinear
+from core.models.row_kernels import row_kernels
 from core.models.row_norm import RowNorm
 
+_OURS = ("ragged", "position_embeddings")  # of what a layer is called with, what is taken up here
 _ROWS = 5
 _NEAR = 0.01
 """Of a result's norm, by which two ways to compute it may differ: rounding alone makes less of 8-bit products, where a
@@ -84,12 +86,16 @@ class FusedLayer(nn.Module):
             plain: Tensor = self.layer(hidden_states, *args, **others)
             return plain
         input_norm, qkv, output, norm, gate_up, down = self._parts
+        refuse_unknown({name: value for name, value in others.items() if name not in _OURS})
         x, kernels = hidden_states[0].contiguous(), layer_kernels()
+        if x.dtype != torch.float32:
+            raise TypeError(f"fused layers take float32, not {x.dtype}")
         rows, n = x.shape
-        total, normed, gated = torch.empty_like(x), torch.empty_like(x), torch.empty(rows, self._between)
+        total, normed = torch.empty_like(x), torch.empty_like(x)
+        gated = torch.empty(rows, self._between, dtype=torch.float32)
         here, there = total.data_ptr(), normed.data_ptr()
         weight = input_norm.weight.data_ptr()
-        kernels.norm(x.data_ptr(), weight, there, input_norm.eps, rows=rows, n=n)
+        row_kernels().rms_norm(x.data_ptr(), weight, there, input_norm.eps, rows=rows, n=n)
         mixed = output.forward(self._attention(qkv.forward(normed), others["position_embeddings"], ragged))
         weight = norm.weight.data_ptr()
         kernels.add_norm(x.data_ptr(), mixed.data_ptr(), weight, here, there, norm.eps, rows=rows, n=n)
@@ -191,13 +197,14 @@ def _same(model: Any, layer: Any) -> FusedLayer | None:
     try:
         angles = model.base_model.rotary_emb(x, positions)
         attention, expected, cache = _run(model, layer, x, positions, angles)
-    except (AttributeError, TypeError, ValueError):
-        return None  # a layer that is called in another way
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        return None  # a layer that is called in another way, or keeps other keys
     if len(attention.calls) != 1 or angles[0].shape[-1] != layer.self_attn.head_dim:
         return None
     fused = FusedLayer(layer, _Attends(layer.self_attn.layer_idx, *attention.calls[0]))
     observed, got, own_cache = _run(model, fused, x, positions, angles)
-    pairs = [(got, expected), (observed.queries[0], attention.queries[0])]
+    # Without the rows themselves, beside which what a layer adds to them may be small.
+    pairs = [(got - x, expected - x), (observed.queries[0], attention.queries[0])]
     pairs += zip(own_cache.layer(layer.self_attn.layer_idx), cache.layer(layer.self_attn.layer_idx), strict=True)
     near = all(a.shape == b.shape and (a - b).norm() <= _NEAR * b.norm() for a, b in pairs)
     return fused if near else None

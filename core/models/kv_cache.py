@@ -64,7 +64,11 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: str | torch.devic
         return torch.zeros(shape, dtype=dtype, device=device)
     # torch would write its zeros, and so would any allocator over memory that was used before: only a fresh mapping is
     # zero without being touched.
-    memory = mmap.mmap(-1, math.prod(shape) * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    size = math.prod(shape) * dtype.itemsize
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:  # where memory may not be promised beyond what there is
+        raise MemoryError(f"no {size} bytes for a layer's KV cache: {error}") from error
     if (advice := getattr(mmap, "MADV_HUGEPAGE", None)) is not None:
         with suppress(OSError):  # a kernel without huge pages
             memory.madvise(advice)

@@ -19,12 +19,12 @@ from core.models.lanes import (
     splat,
     store,
     subtract,
-    wholes_at,
     zeros8,
 )
 from core.models.row_kernels import RowKernel
 
-SOURCES = "e3ce5ef2"  # of lanes.py, see there
+SOURCE_FILES = ("lanes.py",)
+SOURCES = "e3ce5ef2"  # their digest, see lanes.py
 
 WIDTH = 8  # of the vectors here: what rows and half heads must be multiples of
 
@@ -50,14 +50,6 @@ def _add_norm(x, more, weight, total, out, eps, rows, n, begin, end):  # type: i
         factor = _norm_factor(total, row, n, eps)
         for i in range(n):
             put(out, row + i, (at(total, row + i) * factor) * at(weight, i))
-
-
-def _norm(x, weight, out, eps, rows, n, begin, end):  # type: ignore[no-untyped-def]
-    """out = x normalised by its root mean square, times weight [n]; the others [rows, n]."""
-    for r in range(begin, end):
-        factor = _norm_factor(x, r * n, n, eps)
-        for i in range(n):
-            put(out, r * n + i, (at(x, r * n + i) * factor) * at(weight, i))
 
 
 def _gate(both, out, rows, n, begin, end):  # type: ignore[no-untyped-def]
@@ -93,9 +85,9 @@ def _place_heads(  # type: ignore[no-untyped-def]
     product, cos, sin, q_norm, k_norm, keys, values, slots, heads, kv_heads, dim, normed, eps, rows, n, begin, end
 ):
     """product [rows, n], a row's queries, keys and values side by side: queries are turned where they stand, keys are
-    turned and put into the cache at the row's slot, values put there. cos, sin: [rows, dim]. slots: address of int64
-    [rows]. q_norm, k_norm: [dim], weights of a head's own norm, if normed."""
-    zero, places = zeros8(), wholes_at(slots)
+    turned and put into the cache at the row's slot, values put there. cos, sin: [rows, dim]. slots: int64 [rows].
+    q_norm, k_norm: [dim], weights of a head's own norm, if normed."""
+    zero = zeros8()
     for r in range(begin, end):
         factor = _ONE
         for head in range(heads):
@@ -105,7 +97,7 @@ def _place_heads(  # type: ignore[no-untyped-def]
             _rotate(product, own, product, own, factor, q_norm, normed, cos, sin, r * dim, dim)
         for head in range(kv_heads):
             own = r * n + (heads + head) * dim
-            there = (at(places, r) * kv_heads + head) * dim
+            there = (at(slots, r) * kv_heads + head) * dim
             if normed:
                 factor = _norm_factor(product, own, dim, eps)
             _rotate(product, own, keys, there, factor, k_norm, normed, cos, sin, r * dim, dim)
@@ -115,7 +107,6 @@ def _place_heads(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True, slots=True)
 class LayerKernels:
-    norm: RowKernel
     add_norm: RowKernel
     gate: RowKernel
     place_heads: RowKernel
@@ -124,9 +115,9 @@ class LayerKernels:
 @functools.cache
 def layer_kernels() -> LayerKernels:
     """Compiled for this machine: at once where they lie in numba's cache, else within seconds."""
+    sources = SOURCE_FILES, SOURCES
     return LayerKernels(
-        norm=RowKernel(_norm, "pppf"),
-        add_norm=RowKernel(_add_norm, "pppppf"),
-        gate=RowKernel(_gate, "pp"),
-        place_heads=RowKernel(_place_heads, "pppppppiiiiif"),
+        add_norm=RowKernel(_add_norm, "pppppf", sources),
+        gate=RowKernel(_gate, "pp", sources),
+        place_heads=RowKernel(_place_heads, "pppppppliiiif", sources),
     )

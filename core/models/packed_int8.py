@@ -65,9 +65,10 @@ def _quantised(parts: Sequence[Tensor]) -> Tensor:
     their place: every further copy of a layer would be memory to be cleared first.
     """
     out, n = sum(len(part) for part in parts), parts[0].shape[1]
-    quantised, scales = _quantised_tensor(torch.empty(out, dtype=torch.float64), n), torch.empty(out)
+    quantised = _quantised_tensor(torch.empty(out, dtype=torch.float64), n)
+    scales = torch.empty(out, dtype=torch.float32)
     numbers, item = quantised.data_ptr(), scales.element_size()
-    piece, done = torch.empty(max(1, _PIECE // n), n), 0
+    piece, done = torch.empty(max(1, _PIECE // n), n, dtype=torch.float32), 0
     for part in parts:
         for rows in part.split(len(piece)):  # type: ignore[no-untyped-call]
             piece[: len(rows)].copy_(rows)
@@ -127,8 +128,8 @@ class _Int8Weights(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         rows = self._rows(x)
         count, reach, kernels = rows.shape[0], self._reach, row_kernels()
-        steps, fine = torch.empty(count), torch.empty(count, dtype=torch.int32)
-        whole = torch.empty(2 * count if self.enough else count, self.in_features)
+        steps, fine = torch.empty(count, dtype=torch.float32), torch.empty(count, dtype=torch.int32)
+        whole = torch.empty(2 * count if self.enough else count, self.in_features, dtype=torch.float32)
         places = rows.data_ptr(), whole.data_ptr(), steps.data_ptr(), fine.data_ptr()
         kernels.quantise(*places, reach, self.enough, rows=count, n=self.in_features)
         refined = sum(fine.tolist()) if self.enough else 0

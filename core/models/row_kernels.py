@@ -8,7 +8,7 @@ nothing.
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import carray, cfunc, njit, types
+from numba import carray, njit, types
+
+from core.models.compiling import compiled
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)  # of a float32's bits, all but the sign
 _TINY = np.finfo(np.float32).tiny
@@ -129,28 +131,31 @@ def _rms_norm(x, weight, out, eps, rows, n, begin, end):  # type: ignore[no-unty
 
 
 class RowKernel:
-    """One of the functions above, compiled; to be called with tensors and numbers in its order, up to `rows`,
-    and the rows' number and size."""
+    """A function of rows, compiled; to be called with addresses of tensors and with numbers in its order, up to
+    `rows`, and the rows' number and size."""
 
-    def __init__(self, function: Callable[..., None], arguments: str, **options: Any) -> None:
-        """arguments: p for a tensor of float32, b for one of int8, w for one of int32, i for a whole number, f for a
-        float."""
-        tensors = {"p": types.float32, "b": types.int8, "w": types.int32}
+    def __init__(
+        self,
+        function: Callable[..., None],
+        arguments: str,
+        sources: tuple[Sequence[str], str] = ((), ""),
+        **options: Any,
+    ) -> None:
+        """arguments: p for a tensor of float32, b for one of int8, w for one of int32, l for one of int64, i for a
+        whole number, f for a float. sources: as in `compiled`."""
+        tensors = {"p": types.float32, "b": types.int8, "w": types.int32, "l": types.int64}
         numba_types = {"i": types.intp, "f": types.float64} | {a: types.CPointer(t) for a, t in tensors.items()}
         c_types: dict[str, Any] = dict.fromkeys(tensors, ctypes.c_void_p)
         c_types |= {"i": ctypes.c_ssize_t, "f": ctypes.c_double}
         signature = types.void(*(numba_types[a] for a in arguments), *[types.intp] * 4)
-        try:
-            compiled = cfunc(signature, cache=True, **options)(function)
-        except (RuntimeError, OSError):  # no folder to keep it in, or no room there
-            compiled = cfunc(signature, **options)(function)
         shape = [c_types[a] for a in arguments] + [ctypes.c_ssize_t] * 4
-        self._compiled = compiled  # owns the code
-        self._alone = ctypes.PYFUNCTYPE(None, *shape)(compiled.address)  # so short that handing over the GIL costs more
-        self._shared = ctypes.CFUNCTYPE(None, *shape)(compiled.address)
+        self._compiled = compiled(signature, function, sources, **options)  # owns the code
+        address = self._compiled.address
+        self._alone = ctypes.PYFUNCTYPE(None, *shape)(address)  # so short that handing over the GIL costs more
+        self._shared = ctypes.CFUNCTYPE(None, *shape)(address)
 
     def __call__(self, *arguments: float, rows: int, n: int) -> None:
-        """arguments: a tensor's data_ptr for each p, b and w; the tensors contiguous."""
+        """arguments: a tensor's data_ptr for each p, b, w and l; the tensors contiguous."""
         if rows * n < _SHARED_SIZE:
             self._alone(*arguments, rows, n, 0, rows)
             return

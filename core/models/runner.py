@@ -52,6 +52,7 @@ class ModelRunner:
         # With a recorder one block more, which padding rows may write and no sequence ever gets.
         blocks = num_blocks + (recorder is not None)
         finite = self.backend.reads_beyond and loaded.device.type == "cpu"
+        self._num_slots = blocks * block_size
         self.cache = KVCache(loaded.config, blocks, block_size, loaded.dtype, loaded.device, finite)
         self.recorded = None if recorder is None else self._recorded(recorder, num_blocks)
         loaded.model.set_attn_implementation(IMPLEMENTATION)
@@ -123,7 +124,10 @@ class ModelRunner:
 
     def _index_tensors(self, layout: RaggedLayout) -> tuple[Tensor, ...]:
         """Token ids, positions, slots and logit rows, int64 on the device, in one copy to it."""
-        lists = [layout.token_ids(), layout.positions(), layout.slots(), layout.logit_rows()]
+        slots = layout.slots()
+        if not 0 <= min(slots) <= max(slots) < self._num_slots:  # kernels take them as they are
+            raise ValueError(f"slots {min(slots)} to {max(slots)}, the cache has {self._num_slots}")
+        lists = [layout.token_ids(), layout.positions(), slots, layout.logit_rows()]
         packed = to_device(list(chain(*lists)), torch.int64, self.device)
         parts: tuple[Tensor, ...] = packed.split([len(values) for values in lists])  # type: ignore[no-untyped-call]
         return parts

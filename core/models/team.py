@@ -28,8 +28,8 @@ class TeamFunction:
         self._released = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(compiled.address)
 
     def __call__(self, data: int, threads: int, short: bool) -> None:
-        """Run it on the data in so many threads at once, this one among them. short: some microseconds, for which
-        the interpreter is not released: getting it back may take longer."""
+        """Run it on the data in so many threads at once, this one among them. short: a fraction of
+        a millisecond, for which the interpreter is not released: getting it back may take longer."""
         if threads == 1:
             (self._alone if short else self._released)(data)
         elif (parallel := _openmp(short)) is not None:

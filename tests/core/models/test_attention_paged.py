@@ -146,3 +146,13 @@ def test_another_dtype_is_refused() -> None:
     half = torch.zeros(1, 16, 2, 8, dtype=torch.bfloat16)
     with pytest.raises(TypeError, match=r"float32, not torch\.float32 with torch\.bfloat16"):
         attend(layout, torch.zeros(1, 2, 8), half, half, (None, None))
+
+
+def test_compiled_code_touches_nothing_of_a_call_that_is_laid_out_in_another_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attention_paged, "LAYOUT", attention_paged.LAYOUT + 1)
+    layout = RaggedLayout.build([Segment((1,), 0, (0,), 1)], 4)
+    rows = torch.ones(1, 2, 8)
+    with pytest.raises(RuntimeError, match="numba kept code"):
+        PagedAttention(layout)(rows, torch.ones(1, 4, 1, 8), torch.ones(1, 4, 1, 8), 1.0, None, None)

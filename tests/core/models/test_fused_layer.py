@@ -78,6 +78,7 @@ def test_through_another_backend_a_fused_model_runs_its_own_layers(tmp_path: Pat
         ("ministral3-beyond", [False, False]),  # queries are scaled from a position on
         ("smollm3", [True, False]),  # every other layer turns nothing
         ("mixtral", [False, False]),
+        ("gemma", [False, False]),  # another activation
         ("gemma2", [False, False]),
         ("olmo2", [False, False]),
     ],
@@ -85,6 +86,29 @@ def test_through_another_backend_a_fused_model_runs_its_own_layers(tmp_path: Pat
 def test_layers_that_do_something_else_are_left_alone(family: str, expected: list[bool], tmp_path: Path) -> None:
     save_model(tmp_path, family)
     assert kinds(load_model(tmp_path, "fp16")) == expected
+
+
+def test_another_activation_shows_though_it_adds_little_to_the_residual(tmp_path: Path) -> None:
+    save_model(tmp_path, "llama", initializer_range=0.02, hidden_act="gelu")
+    assert kinds(load_model(tmp_path, "fp16")) == [False, False]
+
+
+def test_a_fused_layer_refuses_what_might_change_its_answer(tmp_path: Path) -> None:
+    save_model(tmp_path, "llama")
+    loaded = load_model(tmp_path, "fp16")
+    fused = loaded.model.base_model.layers[0]
+    asked: dict[str, Any] = {}
+
+    def ask(_: nn.Module, args: tuple[Tensor, ...], others: dict[str, Any]) -> None:
+        asked.update(others, **dict(zip(["hidden_states"], args, strict=False)))
+
+    hook = fused.register_forward_pre_hook(ask, with_kwargs=True)
+    logits(loaded)
+    hook.remove()
+    with pytest.raises(ValueError, match="sinks"):
+        fused(**asked, sinks=torch.zeros(2))
+    with pytest.raises(TypeError, match="float32"):
+        fused(**{**asked, "hidden_states": asked["hidden_states"].bfloat16()})
 
 
 def test_a_layer_of_the_right_parts_that_does_more_is_found_out(

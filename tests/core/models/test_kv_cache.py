@@ -1,3 +1,5 @@
+import errno
+import mmap
 import sys
 import threading
 from pathlib import Path
@@ -60,3 +62,12 @@ def test_what_nobody_wrote_is_zero_whatever_lay_there_before() -> None:
                 assert half.data_ptr() % 64 == 0
                 assert not half.any()
                 half.fill_(float("nan"))
+
+
+def test_where_memory_may_not_be_promised_it_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(MemoryError, match=f"{BYTES} bytes"):
+        made()

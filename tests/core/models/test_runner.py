@@ -157,3 +157,11 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
     runner = ModelRunner(loaded, BLOCKS, BLOCK)
     with pytest.raises(ValueError, match="blocks of 8"):
         runner.forward(RaggedLayout.build([Segment((1,), 0, (0,), 1)], 8))
+
+
+def test_blocks_that_the_cache_does_not_have_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    save_model(tmp_path, "llama")
+    runner = ModelRunner(load_model(tmp_path, "fp16"), 4, 4)
+    for segment in (Segment((1, 2), 0, (4,), 1), Segment((1,), 5, (9, 1), 1)):
+        with pytest.raises(ValueError, match="the cache has"):
+            runner.forward(RaggedLayout.build([segment], 4))
