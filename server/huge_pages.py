@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 _VARIABLE = "GLIBC_TUNABLES"
+_ASKED = "HUGE_PAGES_ASKED"
+"""Set at the second start: glibc takes its tunables out of the environment of a program with capabilities."""
 # Beside the huge pages: what loading and forwards free and want again soon is kept, as each new piece of it would be
 # cleared by whole pages. Loading ends with core.heap.trim_heap.
 _TUNABLES = {
@@ -26,13 +28,13 @@ _MODE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 def ask_for_huge_pages() -> None:
     """Start this program again, with the same arguments and as the same process, where that gives it huge pages.
     Otherwise, and the second time, nothing happens; nor if the user's own tunables decide about them."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or not sys.executable:
         return
     tunables = needed_tunables(os.environ, _mode(), _libc())
     if tunables is not None:
         with suppress(OSError):
             command = [sys.executable, *sys.orig_argv[1:]]
-            os.execve(sys.executable, command, {**os.environ, _VARIABLE: tunables})
+            os.execve(sys.executable, command, {**os.environ, _VARIABLE: tunables, _ASKED: "1"})
 
 
 def needed_tunables(environment: Mapping[str, str], mode: str, libc: str) -> str | None:
@@ -44,7 +46,7 @@ def needed_tunables(environment: Mapping[str, str], mode: str, libc: str) -> str
     if version is None or tuple(map(int, version.groups())) < _SINCE or "[madvise]" not in mode:
         return None
     own = environment.get(_VARIABLE, "")
-    if "glibc.malloc.hugetlb" in own:
+    if _ASKED in environment or "glibc.malloc.hugetlb" in own:
         return None
     return ":".join([*filter(None, [own]), *(f"{k}={v}" for k, v in _TUNABLES.items() if k not in own)])
 
