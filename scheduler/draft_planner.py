@@ -72,13 +72,13 @@ class DraftPlanner:
             sequences=len(decoding) + (fed > 0),
             positions=sum(len(job.sequence.tokens) for job in decoding),
         )
-        rest = plain._replace(rows=len(decoding), sequences=len(decoding))
-        plain = plain._replace(prompts=base_seconds(costs.now, plain) - base_seconds(costs.now, rest))
         if any(job.sequence.request.drafter == "none" for job in decoding):
             plain = plain._replace(most_seconds=COMPANY * base_seconds(costs.now, plain))
         base = self._with_blocks(plain, decoding, costs.now)
         strict = [job for job in drafting if job.decoding and job.sequence.request.adaptive and not job.loose]
-        rest = rest._replace(draft_rows=base.draft_rows)
+        without = base._replace(rows=base.rows - fed, sequences=base.sequences - (fed > 0))
+        base = base._replace(prompts=base_seconds(costs.now, base) - base_seconds(costs.now, without))
+        rest = plain._replace(rows=len(decoding), sequences=len(decoding), draft_rows=base.draft_rows)
         self.reads_prompts = self._worth_reading(len(strict), rest, costs.now)
         seconds = self._plan_strict(strict, base, costs.now)
         if base.bounded:

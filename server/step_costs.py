@@ -25,6 +25,7 @@ _LONG_CONTEXT = 1024
 _LARGEST_ON_CPU = 16  # beyond, a step takes seconds there; rounds while serving refine the table anyway
 _DRAFT_ROWS = 8  # on a CPU
 _READING_ON_CPU = 64  # rows of a piece of text
+_STRIDE = 7919  # between the ids of a step's tokens: a prime
 _PASSES = 3
 _AGREED = 1.03  # of a step's two fastest runs: other load on the machine would hardly hold up both by as much
 _PATIENCE = 4.0  # seconds after which no further pass begins
@@ -44,19 +45,20 @@ def measure_step_costs(runtime: Runtime, limits: SchedulerLimits, pinned: Forwar
     for runner in (runtime.target, runtime.draft):
         if runner is not None:
             _lay_context(runner, max(shared, long if runner is runtime.target else 0))
-            runner.forward(_block(1, shared, size))  # the first one of all takes longer
+            runner.forward(_block(runner, 1, shared))  # the first one of all takes longer
     on_cpu = runtime.target.device.type == "cpu"
     most = min(limits.max_running, pool_blocks - shared, _LARGEST_ON_CPU if on_cpu else limits.max_running)
     room = size * (pool_blocks - shared)
     most_rows = min(_LARGEST_ON_CPU if on_cpu else limits.round_tokens, room)
     reading = min(limits.prefill_chunk, room, _READING_ON_CPU if on_cpu else room)
-    steps = {("plain", n): (runtime.target, _step(n, shared, size)) for n in _batch_sizes(most)}
-    steps |= {("block", n): (runtime.target, _block(n, shared, size)) for n in _batch_sizes(most_rows) if n > 1}
+    target, draft = runtime.target, runtime.draft
+    steps = {("plain", n): (target, _step(target, n, shared)) for n in _batch_sizes(most)}
+    steps |= {("block", n): (target, _block(target, n, shared)) for n in _batch_sizes(most_rows) if n > 1}
     if long > shared:
-        steps["long", 1] = runtime.target, _block(1, long, size)
-    if runtime.draft is not None:
+        steps["long", 1] = target, _block(target, 1, long)
+    if draft is not None:
         for n in (*_batch_sizes(min(_DRAFT_ROWS if on_cpu else limits.max_running, most_rows)), reading):
-            steps["draft", n] = runtime.draft, _block(n, shared, size)
+            steps["draft", n] = draft, _block(draft, n, shared)
     seconds = _fastest(steps)
     for batch in _batch_sizes(most):
         runtime.cost.record(batch, seconds["plain", batch])
@@ -99,16 +101,23 @@ def _batch_sizes(most: int) -> list[int]:
     return sorted({most, *(1 << i for i in range(most.bit_length()) if 1 << i <= most)})
 
 
-def _step(batch: int, shared: int, size: int) -> RaggedLayout:
+def _step(runner: ModelRunner, batch: int, shared: int) -> RaggedLayout:
     """One token for each of `batch` sequences behind the same `shared` blocks of context."""
-    segments = [Segment((0,), shared * size, (*range(shared), shared + i), 1) for i in range(batch)]
+    size, tokens = runner.block_size, _tokens(runner, batch)
+    segments = [Segment((token,), shared * size, (*range(shared), shared + i), 1) for i, token in enumerate(tokens)]
     return RaggedLayout.build(segments, size)
 
 
-def _block(rows: int, shared: int, size: int) -> RaggedLayout:
+def _block(runner: ModelRunner, rows: int, shared: int) -> RaggedLayout:
     """`rows` tokens of one sequence, all with logits, behind `shared` blocks of context."""
+    size = runner.block_size
     blocks = tuple(range(shared + -(-rows // size)))
-    return RaggedLayout.build([Segment((0,) * rows, shared * size, blocks, rows)], size)
+    return RaggedLayout.build([Segment(_tokens(runner, rows), shared * size, blocks, rows)], size)
+
+
+def _tokens(runner: ModelRunner, count: int) -> tuple[int, ...]:
+    """The same ones at every start, spread over the vocabulary: what a row costs may depend on its numbers."""
+    return tuple(index * _STRIDE % runner.vocab_size for index in range(1, count + 1))
 
 
 def _fastest(steps: Mapping[tuple[str, int], tuple[ModelRunner, RaggedLayout]]) -> dict[tuple[str, int], float]:

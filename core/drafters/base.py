@@ -31,9 +31,9 @@ class DraftJob:
     """One sequence's order for a round, filled in by its drafter.
 
     limit: at most so many drafts. min_reach, 0 to 1: the first draft that the draft model gives less than this
-    chance of being reached and accepted is its last; 0: it is never asked. min_guessed_reach: likewise where lookup
-    has a guess for the next turn, which may then yield several drafts; None for min_reach. guess_tokens: the longest
-    guess that lookup makes for the draft model, 0 for none.
+    chance of being reached and accepted is its last; 0: it is never asked. min_guessed_reach: likewise, and lower,
+    where lookup has a guess for the next turn, which may then yield several drafts; None for min_reach.
+    guess_tokens: the longest guess that lookup makes for the draft model, 0 for none.
     drafts: the proposal, d[0..K-1]. reaches: the chance of each; empty where min_reach is 0. turns: draft forwards it
     took part in. fed: how many leading tokens of `sequence.tokens + drafts` have valid draft KV afterwards; the
     drafts among them are unverified, so only the round, which knows how many were accepted, may turn this into a
@@ -58,7 +58,7 @@ class DraftJob:
         """Below it no turn is worth its while."""
         if self.min_guessed_reach is None or not self.guess_tokens:
             return self.min_reach
-        return min(self.min_reach, self.min_guessed_reach)
+        return self.min_guessed_reach
 
     def worth_a_turn(self, guessed: bool) -> bool:
         """Whether it is likely enough that all drafts so far are right. guessed: lookup has a guess for the turn."""
