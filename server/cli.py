@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from server.huge_pages import ask_for_huge_pages
-
 if TYPE_CHECKING:
     from server.settings import Settings
 
@@ -148,8 +146,6 @@ def _log_to_stderr(level: str) -> None:
 
 def main() -> None:
     """The console script."""
-    if sys.argv[1:2] in (["serve"], ["bench"]):
-        ask_for_huge_pages()
     try:
         app()
     except KeyboardInterrupt:
