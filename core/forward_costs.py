@@ -74,8 +74,9 @@ class RowCurve:
         """The curve after a forward of `rows` rows took `factor` times what it says: the points next to it move, and
         push those out of the way that would then say that more rows cost less.
 
-        Behind the last point its slope was but a guess: a new point, at the next power of two, says at once what was
-        seen.
+        Behind the last point its slope was but a guess: a new point, at the next power of two, takes up what was seen
+        as far as the round went there, and says at least that rows cost half of what they were thought to: were they
+        thought to be free, far too many would be drafted before the curve knew better.
         """
         if rows > self.largest:
             return self._extended(rows, min(factor, _FIRST_SURPRISE))
@@ -98,10 +99,13 @@ class RowCurve:
         return RowCurve(dict(zip(known, moved.tolist(), strict=True)))
 
     def _extended(self, rows: int, factor: float) -> "RowCurve":
-        last = self.points[self.largest]
-        end = 1 << (rows - 1).bit_length()
-        slope = max(0.0, self.at(rows) * factor - last) / (rows - self.largest)
-        return RowCurve(self.points | {end: last + slope * (end - self.largest)})
+        last, end = self.points[self.largest], 1 << (rows - 1).bit_length()
+        expected = self.at(end)
+        way = (rows - self.largest) / (end - self.largest)
+        seen = last + (self.at(rows) * factor - last) / way
+        told = min(1.0, 2 * way)  # a round that hardly goes beyond tells little: what it took by chance is far too much
+        least = last + (expected - last) / _LARGEST_SURPRISE
+        return RowCurve(self.points | {end: max(least, expected + told * (seen - expected))})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +75,21 @@ def test_rows_beyond_the_measured_are_learnt_as_soon_as_they_are_seen() -> None:
     assert live.now.verify(300, 30) == pytest.approx(0.7, rel=0.05)
     assert live.now.verify(32, 30) < 0.2
     assert list(live.now.target.points) == [1, 32, 512]
+
+
+@given(st.lists(st.tuples(st.integers(1, 200), st.floats(0.85, 1.2)), min_size=1, max_size=60))
+def test_rows_that_all_cost_the_same_never_come_to_look_free(rounds: list[tuple[int, float]]) -> None:
+    """However long each round takes by chance, and wherever the first one beyond what was measured ends."""
+    true = RowCurve({1: 0.06, 4: 0.075, 8: 0.11, 16: 0.2, 256: 2.9})
+    live = LiveCosts()
+    live.begin(ForwardCosts(RowCurve({rows: true.at(rows) for rows in (1, 4, 8, 16)})))
+    for rows, chance in rounds:
+        live.observe(rows, 1, 0, true.at(rows) * chance)
+    assert live.now is not None
+    points = [rows for rows in live.now.target.points if rows >= 16]
+    for one, other in pairwise(points):
+        cost = (live.now.target.at(other) - live.now.target.at(one)) / (other - one)
+        assert cost > 0.25 * (true.at(other) - true.at(one)) / (other - one)
 
 
 def test_what_every_round_takes_beside_its_forward_does_not_look_like_its_rows() -> None:
