@@ -38,7 +38,10 @@ class GenerationRequest:
     "multilevel"; other_drafters: those that may draft in its place. num_draft_tokens: K, at most so many drafts a
     round. adaptive: as many as pay, rather than K. strict_prefix: the first output tokens that are never loosened.
     max_tokens: output tokens; 0 computes the prompt and answers nothing.
-    prompt_logprobs: None for none; otherwise the prompt's own tokens are reported with so many alternatives.
+    prompt_logprobs: None for none; otherwise the prompt's own tokens are reported with so many alternatives, from
+    the one behind position scored_from on.
+    background: the server's own work, which runs only while nobody else is in the engine and leaves no trace in its
+    totals or in the prefix cache.
     """
 
     request_id: str
@@ -54,6 +57,8 @@ class GenerationRequest:
     end_token_ids: frozenset[int] = frozenset()
     priority: int = 0
     prompt_logprobs: int | None = None
+    scored_from: int = 0
+    background: bool = False
 
 
 # Named tuples rather than dataclasses: one of each is made per token, and these are made three times as fast.
@@ -155,7 +160,7 @@ class Sequence:
         of the prompt (prompt_logprobs.py). They begin at or behind target_tokens."""
         if self.request.prompt_logprobs is None:
             return range(0)
-        return range(len(self.prompt_logprobs), self.prompt_len - 1)
+        return range(self.request.scored_from + len(self.prompt_logprobs), self.prompt_len - 1)
 
     @property
     def output_len(self) -> int:

@@ -45,6 +45,13 @@ class EngineStopped(AdmissionError):  # noqa: N818
         super().__init__("the engine is not accepting requests: it is starting or shutting down")
 
 
+class EngineBusy(AdmissionError):  # noqa: N818
+    """Somebody is in the engine; background work is to come again when nobody is."""
+
+    def __init__(self) -> None:
+        super().__init__("the engine is not idle")
+
+
 class WaitingRoom:
     """Jobs without blocks, most urgent first. Bounded by `places`, which only newcomers respect."""
 

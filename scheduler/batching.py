@@ -51,6 +51,11 @@ class Batch:
         """All that the round works for, each once."""
         return tuple(dict.fromkeys((*self.jobs, *self.catching_up)))
 
+    @property
+    def background(self) -> bool:
+        """Whether it is the server's own work, in which nobody else has a part."""
+        return any(job.sequence.request.background for job in self.jobs)
+
     def begin(self, now: float) -> None:
         """Note when its members ran for the first time, in monotonic seconds."""
         for job in self.members:
@@ -251,5 +256,6 @@ class Batcher:
         self._blocked = None
         if first_time:
             job.sequence.counters.cached_prompt_tokens = cached_tokens
+        if first_time and not job.sequence.request.background:
             self.totals.prompt_tokens += job.sequence.prompt_len
             self.totals.prefix_cache_hit_tokens += cached_tokens

@@ -29,7 +29,7 @@ from core.round import RoundResult, run_round
 from core.runtime import Runtime
 from core.sequence import GenerationRequest, Sequence, SequenceState, StopCondition
 from core.spans import SpanTracker
-from scheduler.admission import EngineStopped, QueueFull, WaitingRoom
+from scheduler.admission import EngineBusy, EngineStopped, QueueFull, WaitingRoom
 from scheduler.batching import Batch, Batcher
 from scheduler.failures import FailureWatch
 from scheduler.job import Job
@@ -67,6 +67,8 @@ class AsyncEngine:
         )
         self._jobs: dict[str, Job] = {}
         self._aborted: set[Job] = set()  # running ones to be ended after the current round
+        self._background: Job | None = None  # in _jobs, alone there but for a round that ends without it
+        self._left_at = time.monotonic()  # when the last job went that was somebody's
         self._arrivals = itertools.count()
         self._accepting = False
         self.failure: Exception | None = None
@@ -91,6 +93,12 @@ class AsyncEngine:
     def accepting(self) -> bool:
         return self._accepting
 
+    @property
+    def idle_seconds(self) -> float:
+        """How long nobody has been here, background work aside; 0.0 while somebody is."""
+        own = self._background is not None
+        return 0.0 if len(self._jobs) > own else time.monotonic() - self._left_at
+
     async def start(self) -> None:
         """Begin to serve. RuntimeError if it was started before: an engine lives once."""
         if self._task is not None:
@@ -103,9 +111,10 @@ class AsyncEngine:
         self._accepting = False
         if self._task is None:
             return 0
+        self._end_background()
         self._wake.set()
         _, unfinished = await asyncio.wait({self._task}, timeout=drain_seconds)
-        rest = list(self._jobs.values()) if unfinished else []
+        rest = [job for job in self._jobs.values() if job is not self._background] if unfinished else []
         if unfinished:
             for job in rest:
                 self._abort(job)
@@ -124,24 +133,31 @@ class AsyncEngine:
         """Queue a request; its max_tokens is cut to what the context leaves.
 
         stop, grammar and spans are stateful and the engine's from now on: fresh ones for every request.
-        QueueFull, ContextTooLong or EngineStopped if it is refused, ValueError if it makes no sense.
+        QueueFull, ContextTooLong or EngineStopped if it is refused, ValueError if it makes no sense. A background
+        one is refused as EngineBusy unless the engine is empty, and aborted when anybody comes.
         """
         if not self._accepting:
             raise EngineStopped
         if request.request_id in self._jobs:
             raise ValueError(f"request_id {request.request_id!r} is in use")
+        if request.background and self._jobs:
+            raise EngineBusy
         request = accept_request(request, self._runtime, self._limits, self.max_context)
+        self._end_background()
         now = time.monotonic()
         job = Job(Sequence(request, stop, grammar=grammar, spans=spans), next(self._arrivals), now)
         # Places of sequences that could run at once are not queueing, though they pass through the room.
-        places = self._limits.max_waiting + self._limits.max_running - len(self._batcher.running)
+        places = self._limits.max_waiting + self._limits.max_running - self._running
         try:
             self._waiting.enter(job, places, now)
         except QueueFull:
             self._totals.refused += 1
             raise
         self._jobs[request.request_id] = job
-        self._observer.on_submit(request)
+        if request.background:
+            self._background = job
+        else:
+            self._observer.on_submit(request)
         self._wake.set()
         return RequestStream(request.request_id, job.channel, partial(self._abort, job))
 
@@ -155,7 +171,17 @@ class AsyncEngine:
         """Blocks are those at the start of the round in flight, if there is one."""
         if not self._worker.in_flight:
             self._blocks = Blocks.of(self._runtime.pool)
-        return self._totals.snapshot(len(self._batcher.running), len(self._waiting), self._blocks)
+        own_waits = self._background is not None and self._background.sequence.state is SequenceState.WAITING
+        return self._totals.snapshot(self._running, len(self._waiting) - own_waits, self._blocks)
+
+    @property
+    def _running(self) -> int:
+        """Jobs that run, background work aside."""
+        return len(self._batcher.running) - (self._background in self._batcher.running)
+
+    def _end_background(self) -> None:
+        if self._background is not None:
+            self._abort(self._background)
 
     def _abort(self, job: Job) -> None:
         if self._jobs.get(job.request_id) is not job:
@@ -219,15 +245,17 @@ class AsyncEngine:
 
     def _publish(self, batch: Batch, result: RoundResult) -> None:
         now = time.monotonic()
-        self._totals.count_round(result)
-        self._batcher.learn(batch, result)
+        if not batch.background:
+            self._totals.count_round(result)
+            self._batcher.learn(batch, result)
         for job, item in zip(batch.jobs, result.items, strict=True):
             sequence = job.sequence
-            if job.publish(item.tokens, now):
+            if job.publish(item.tokens, now) and not batch.background:
                 self._observer.on_first_token(sequence.request, now - job.submitted_at)
             if sequence.finish_reason is not None:
                 self._finish(job, sequence.finish_reason, sequence.failure)
-        self._observer.on_round(result, self.stats())
+        if not batch.background:
+            self._observer.on_round(result, self.stats())
 
     def _settle_aborts(self) -> None:
         for job in list(self._aborted):
@@ -251,10 +279,14 @@ class AsyncEngine:
             self._batcher.remove(job)
         except Exception:
             logger.exception("the blocks of a finished sequence could not be released")
-        self._waiting.note_finish(now)
-        self._totals.finished[reason] += 1
         event = job.finished_event(reason, message, now)
         job.channel.put(event)
+        if job is self._background:
+            self._background = None
+            return
+        self._left_at = now
+        self._waiting.note_finish(now)
+        self._totals.finished[reason] += 1
         self._observer.on_finish(sequence.request, event)
 
     async def _idle(self) -> None:

@@ -13,6 +13,8 @@ from core.round_plan import RoundItem
 from scheduler.drafting import is_loose
 from scheduler.job import Job
 
+BACKGROUND_CHUNK = 32  # of a round's chunk, at most: whoever arrives meanwhile waits for that round
+
 
 @dataclass(slots=True, eq=False)
 class Share:
@@ -95,12 +97,15 @@ def share_prefill_rows(job: Job, chunk: int, rows: int, max_context: int, scored
     """The next chunk of the job's known tokens, at most `chunk` of them, with its drafts in `rows` rows.
 
     A token whose row of logits is owed counts as scored_cost of them: such rows are as wide as the vocabulary.
+    Background work keeps to small rounds.
 
     A preempted sequence drafts in the round that ends its re-prefill, as it would have drafted then had
     it never been preempted. If a loose block does not fit behind the chunk, or its drafts have to wait,
     one token is held back for a later round.
     """
     pending = job.sequence.pending
+    if job.sequence.request.background:
+        chunk = min(chunk, BACKGROUND_CHUNK)
     token_cost = scored_cost if job.sequence.prompt_rows_owed else 1
     num_tokens = min(pending, -(-chunk // token_cost), rows)
     if num_tokens < 1:

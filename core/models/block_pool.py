@@ -228,7 +228,10 @@ class BlockPool:
         return int(start + max(0, min((end - start) // 2, end - start - known)))
 
     def _register(self, sequence: Sequence, indices: Iterable[int]) -> None:
-        """Register those of the sequence's full verified blocks that have no twin, and note their draft KV."""
+        """Register those of the sequence's full verified blocks that have no twin, and note their draft KV; none of
+        background work, which nobody will ask for again: its blocks are free when it ends."""
+        if sequence.request.background:
+            return
         size = self.block_size
         for index in indices:
             block, block_hash = sequence.blocks[index], sequence.block_hashes[index]
