@@ -1,8 +1,10 @@
 """Evidence: one block's facts, what a verifier decides on. Gathered by core/evidence.py."""
 
+import math
 from dataclasses import dataclass
 
 from core.logprobs import RowLogprobs
+from core.provenance import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +26,10 @@ class Evidence:
     gap: list[float]
     protected: list[bool]
     logprobs: list[RowLogprobs] | None
+
+    def verdict(self, j: int) -> Verdict:
+        """Row j as it is told to the client; what is no finite number (not judged, masked) is None."""
+        if j == len(self.draft):
+            return Verdict(None, self.choice[j], None, None)
+        entropy, gap = (value if math.isfinite(value) else None for value in (self.entropy[j], self.gap[j]))
+        return Verdict(self.draft[j], self.choice[j], entropy, gap)

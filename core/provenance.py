@@ -1,6 +1,7 @@
 """Where a delivered token came from, and why a sequence ended."""
 
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Provenance(StrEnum):
@@ -15,6 +16,19 @@ class Provenance(StrEnum):
     @property
     def loosened(self) -> bool:
         return self in _LOOSENED
+
+
+class Verdict(NamedTuple):
+    """What verification saw in a delivered token's row.
+
+    draft: the token that had been drafted there, rejected ones included; None where none had. choice: the target's
+    own. entropy, gap: as in Evidence, of mismatches that were judged; None elsewhere.
+    """
+
+    draft: int | None
+    choice: int
+    entropy: float | None
+    gap: float | None
 
 
 _LOOSENED = frozenset({Provenance.DEFERRED, Provenance.CALIBRATED, Provenance.LENIENT})

@@ -29,6 +29,9 @@ from core.provenance import FinishReason
 from core.round_plan import CatchUp, ItemResult, RoundItem, RoundPlan, RoundResult
 from core.runtime import Runtime
 from core.sequence import CommittedToken, Sequence, TokenLogprobs
+from core.verifiers.csd import learned_pairs
+from core.verifiers.params import CsdParams, HybridParams
+from core.verifiers.csd import memory_use
 from core.verifiers.registry import accepted_length, loosen, resolve_block
 
 __all__ = ["CatchUp", "ItemResult", "RoundItem", "RoundPlan", "RoundResult", "run_round"]
@@ -37,6 +40,7 @@ __all__ = ["CatchUp", "ItemResult", "RoundItem", "RoundPlan", "RoundResult", "ru
 def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
     """Run one round; the only caller of the target's forward. Mutates the plan's sequences and the pool."""
     began, records = perf_counter(), runtime.records
+    runtime.memory.merge_round()  # what earlier rounds taught it; from here on every sequence sees the same
     noise = NoiseCache()
     jobs, draft_steps = _draft(plan, runtime, noise)
     if not plan.items and runtime.draft is not None:
@@ -54,6 +58,7 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
             end_row - 1 - len(job.drafts),
             job.drafts,
             runtime.memory.snapshot(item.proposer),
+            runtime.memory.learns,
         )
         for item, job, end_row in zip(plan.items, jobs, layout.logit_starts[1:], strict=True)
         if item.yields
@@ -137,19 +142,26 @@ def _commit(item: RoundItem, job: DraftJob, evidence: Evidence, runtime: Runtime
     """Verify one sequence's block and make its verdict final."""
     sequence = item.sequence
     known, first_token = len(sequence.tokens), sequence.output_len == 0
-    loosened = loosen(evidence, sequence.request.verifier, runtime.memory.snapshot(item.proposer))
+    params, memory = sequence.request.verifier, runtime.memory.snapshot(item.proposer)
+    loosened = loosen(evidence, params, memory)
     accepted = accepted_length(evidence, loosened)
+    told = sequence.request.verdicts
     tokens = [
-        CommittedToken(token_id, provenance, _logprobs(evidence.logprobs, j, accepted))
+        CommittedToken(
+            token_id, provenance, _logprobs(evidence.logprobs, j, accepted), evidence.verdict(j) if told else None
+        )
         for j, (token_id, provenance) in enumerate(resolve_block(evidence, loosened))
     ]
     delivered = sequence.commit(tokens)
+    if runtime.memory.learns and item.proposer != "none" and isinstance(params, CsdParams | HybridParams):
+        runtime.memory.learn(item.proposer, learned_pairs(evidence, loosened, params, len(delivered)))
     valid = min(known + accepted, len(sequence.tokens))
     runtime.pool.commit_tokens(sequence, valid, min(job.fed, valid))
     if not first_token:
         sequence.counters.rounds += 1
         sequence.counters.round_tokens += len(delivered)
     sequence.counters.draft_tokens += len(job.drafts)
+    lookups, hits = memory_use(evidence, accepted, params, memory)
     return ItemResult(
         sequence,
         tuple(delivered),
@@ -157,6 +169,10 @@ def _commit(item: RoundItem, job: DraftJob, evidence: Evidence, runtime: Runtime
         min(accepted, len(delivered)),
         tuple(job.reaches),
         job.turns,
+        (job.drafts[accepted], evidence.choice[accepted]) if accepted < min(len(job.drafts), len(delivered)) else None,
+        verified=not first_token,
+        memory_lookups=lookups,
+        memory_hits=hits,
     )
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from core.grammar import Grammar
 from core.ngram_index import NgramIndex
 from core.penalty_columns import PenaltyColumns
-from core.provenance import FinishReason, Provenance
+from core.provenance import FinishReason, Provenance, Verdict
 from core.sampling_params import SamplingParams
 from core.spans import SpanTracker
 from core.verifiers.params import VerifierParams
@@ -42,6 +42,7 @@ class GenerationRequest:
     the one behind position scored_from on.
     background: the server's own work, which runs only while nobody else is in the engine and leaves no trace in its
     totals or in the prefix cache.
+    verdicts: whether each delivered token carries what verification saw in its row.
     """
 
     request_id: str
@@ -59,6 +60,7 @@ class GenerationRequest:
     prompt_logprobs: int | None = None
     scored_from: int = 0
     background: bool = False
+    verdicts: bool = False
 
 
 # Named tuples rather than dataclasses: one of each is made per token, and these are made three times as fast.
@@ -73,6 +75,7 @@ class CommittedToken(NamedTuple):
     token_id: int
     provenance: Provenance
     logprobs: TokenLogprobs | None = None
+    verdict: Verdict | None = None
 
 
 class SequenceState(Enum):

@@ -4,6 +4,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from core.provenance import Provenance
+from server.token_origin import Verification
+
 
 class PromptTokensDetails(BaseModel):
     cached_tokens: int
@@ -44,7 +47,11 @@ class TopLogprob(BaseModel):
 
 
 class TokenLogprob(TopLogprob):
+    """provenance, verification: where `return_provenance` asks."""
+
     top_logprobs: list[TopLogprob]
+    provenance: Provenance | None = None
+    verification: Verification | None = None
 
 
 class ChatLogprobs(BaseModel):
@@ -113,12 +120,15 @@ class ChatCompletionChunk(_Envelope):
 
 
 class LegacyLogprobs(BaseModel):
-    """Parallel lists, an entry a token; the first of an echoed prompt has no probability."""
+    """Parallel lists, an entry a token; the first of an echoed prompt has no probability. The last two: where
+    `return_provenance` asks; null for an echoed prompt's tokens."""
 
     tokens: list[str]
     token_logprobs: list[float | None]
     top_logprobs: list[dict[str, float] | None]
     text_offset: list[int]
+    provenance: list[Provenance | None] | None = None
+    verification: list[Verification | None] | None = None
 
 
 class CompletionChoice(BaseModel):

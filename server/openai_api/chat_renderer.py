@@ -10,6 +10,7 @@ from server.openai_api.answer import Envelope
 from server.openai_api.schemas import ChatBody
 from server.text.answer_parts import CallArguments, CallStart, Content, Part, Reasoning
 from server.text.token_bytes import TokenBytes
+from server.token_origin import origin
 
 Entry = dict[str, Any]
 
@@ -92,7 +93,7 @@ class ChatRenderer:
     def _entry(self, listed: AnswerToken) -> Entry:
         token, table = listed.token, self._token_bytes
         logprobs = token.logprobs
-        entry = {
+        entry: Entry = {
             "token": table.label(token.token_id),
             "logprob": logprobs.logprob if logprobs is not None else 0.0,
             "bytes": table.bytes_of(token.token_id),
@@ -102,7 +103,7 @@ class ChatRenderer:
             ],
         }
         if self._provenance:
-            entry["provenance"] = token.provenance.value
+            entry |= origin(token, table)
         return entry
 
 

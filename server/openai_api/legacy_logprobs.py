@@ -11,6 +11,7 @@ from core.sequence import TokenLogprobs
 from server.answer_text import AnswerToken
 from server.text.detokenizer import Detokenizer
 from server.text.token_bytes import TokenBytes
+from server.token_origin import verification
 
 
 @dataclass(slots=True)
@@ -24,6 +25,7 @@ class LegacyLogprobs:
     top_logprobs: list[dict[str, float] | None] = field(default_factory=list)
     text_offset: list[int] = field(default_factory=list)
     provenance: list[str | None] = field(default_factory=list)
+    verification: list[dict[str, Any] | None] = field(default_factory=list)
 
     def add_prompt(
         self, token_ids: Iterable[int], offsets: Iterable[int], logprobs: Iterable[TokenLogprobs | None]
@@ -32,6 +34,7 @@ class LegacyLogprobs:
         for token_id, offset, known in zip(token_ids, offsets, logprobs, strict=True):
             self._add(token_id, offset, known)
             self.provenance.append(None)
+            self.verification.append(None)
 
     def add_answer(self, listed: Iterable[AnswerToken], echoed: int) -> None:
         """echoed: characters of the prompt in front of the answer."""
@@ -39,6 +42,7 @@ class LegacyLogprobs:
             token = entry.token
             self._add(token.token_id, echoed + entry.text_offset, token.logprobs)
             self.provenance.append(token.provenance.value)
+            self.verification.append(verification(token, self.table))
 
     def _add(self, token_id: int, offset: int, known: TokenLogprobs | None) -> None:
         label = self.table.label
@@ -60,6 +64,7 @@ class LegacyLogprobs:
         }
         if self.with_provenance:
             arrays["provenance"] = self.provenance
+            arrays["verification"] = self.verification
         return arrays
 
 

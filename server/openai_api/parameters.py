@@ -72,6 +72,7 @@ def make_plan(
                     priority=body.priority or 0,
                     # One candidate's tell those of all.
                     prompt_logprobs=body.prompt_alternatives if choice == 0 else None,
+                    verdicts=bool(body.return_provenance),
                 )
             )
     return GenerationPlan(

@@ -4,7 +4,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from core.provenance import Provenance
 from server.openai_api.answer_schemas import Speculation
+from server.token_origin import Verification
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
@@ -16,7 +18,11 @@ class OutputTopLogprob(BaseModel):
 
 
 class OutputLogprob(OutputTopLogprob):
+    """provenance, verification: where `return_provenance` asks."""
+
     top_logprobs: list[OutputTopLogprob]
+    provenance: Provenance | None = None
+    verification: Verification | None = None
 
 
 class OutputText(BaseModel):

@@ -16,6 +16,7 @@ from server.openai_api.responses_schemas import ResponsesBody
 from server.streaming import Chunks, data_line, long_data_line
 from server.text.answer_parts import CallArguments, CallStart, Content, Part, Reasoning
 from server.text.token_bytes import TokenBytes
+from server.token_origin import origin
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +121,7 @@ class ResponseRenderer:
     def _entry(self, listed: AnswerToken) -> dict[str, Any]:
         token, table = listed.token, self._token_bytes
         found = token.logprobs
-        entry = {
+        entry: dict[str, Any] = {
             "token": table.label(token.token_id),
             "logprob": found.logprob if found is not None else 0.0,
             "bytes": table.bytes_of(token.token_id) or [],
@@ -129,4 +130,4 @@ class ResponseRenderer:
                 for other, logprob in (found.top if found is not None else ())
             ],
         }
-        return entry | {"provenance": token.provenance.value} if self._provenance else entry
+        return entry | origin(token, table) if self._provenance else entry

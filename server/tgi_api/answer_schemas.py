@@ -4,7 +4,9 @@ from typing import Literal
 
 from pydantic import BaseModel, RootModel
 
+from core.provenance import Provenance
 from server.openai_api.answer_schemas import Speculation
+from server.token_origin import Verification
 
 Reason = Literal["length", "eos_token", "stop_sequence"]
 
@@ -25,12 +27,15 @@ class PrefillToken(BaseModel):
 
 
 class Token(BaseModel):
-    """special: its text is a name, and not part of the generated text."""
+    """special: its text is a name, and not part of the generated text. provenance, verification: where
+    `return_provenance` asks."""
 
     id: int
     text: str
     logprob: float
     special: bool
+    provenance: Provenance | None = None
+    verification: Verification | None = None
 
 
 class Sequence(BaseModel):

@@ -177,6 +177,7 @@ class TextGeneration(SamplingBody):
             num_draft_tokens=given.num_draft_tokens,
             draft_length=given.draft_length,
             strict_prefix=given.strict_prefix,
+            return_provenance=given.return_provenance,
             max_new_tokens=given.max_new_tokens or given.DEFAULT_MAX_NEW_TOKENS,
             best_of=given.best_of or 1,
             token_details=(given.top_n_tokens or 0) if listed else None,

@@ -7,6 +7,7 @@ from core.sequence import TokenLogprobs
 from server.answer_text import AnswerToken
 from server.text.detokenizer import Detokenizer
 from server.text.token_bytes import TokenBytes
+from server.token_origin import origin
 
 
 class TokenLister:
@@ -29,9 +30,9 @@ class TokenLister:
         if data:
             self._characters += len(text)
         logprob = 0.0 if token.logprobs is None else token.logprobs.logprob
-        entry = {"id": token.token_id, "text": text, "logprob": logprob, "special": not data}
+        entry: dict[str, Any] = {"id": token.token_id, "text": text, "logprob": logprob, "special": not data}
         if self._with_provenance:
-            entry["provenance"] = token.provenance.value
+            entry |= origin(token, self._table)
         return entry
 
 

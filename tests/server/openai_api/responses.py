@@ -16,7 +16,7 @@ from tests.server.serving import MODEL, ok
 
 PATH = "/v1/responses"
 # Fields that the SDK's types do not have; `name`, of finished arguments, is in OpenAI's document.
-OURS = {"speculation", "store", "provenance", "bytes", "name"}
+OURS = {"speculation", "store", "provenance", "verification", "bytes", "name"}
 EVENTS = {
     get_args(kind.model_fields["type"].annotation)[0]: kind for kind in get_args(get_args(ResponseStreamEvent)[0])
 }
