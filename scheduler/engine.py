@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
+from core.correction_memory import PROPOSERS
 from core.device_errors import free_device_memory, is_out_of_memory
 from core.grammar import Grammar
 from core.provenance import FinishReason
@@ -168,11 +169,16 @@ class AsyncEngine:
             self._abort(job)
 
     def stats(self) -> EngineStats:
-        """Blocks are those at the start of the round in flight, if there is one."""
+        """Blocks are those at the start of the round in flight, if there is one. From any thread."""
         if not self._worker.in_flight:
             self._blocks = Blocks.of(self._runtime.pool)
         own_waits = self._background is not None and self._background.sequence.state is SequenceState.WAITING
         return self._totals.snapshot(self._running, len(self._waiting) - own_waits, self._blocks)
+
+    def memory_pairs(self) -> dict[str, int]:
+        """Pairs that the correction memory holds, by proposer. From any thread."""
+        memory = self._runtime.memory
+        return {proposer: memory.snapshot(proposer).num_pairs for proposer in PROPOSERS}
 
     @property
     def _running(self) -> int:
@@ -206,6 +212,7 @@ class AsyncEngine:
                 self._finish(job, FinishReason.ABORT)
 
     async def _run_once(self) -> None:
+        began = time.perf_counter()
         try:
             batch = self._plan()
         except Exception:
@@ -213,10 +220,10 @@ class AsyncEngine:
             first = self._waiting.first()
             self._fail(list(self._batcher.running) or [job for job in (first,) if job is not None])
             return
-        exhausted = False
+        planning, exhausted = time.perf_counter() - began, False
         try:
             result = await self._in_worker(partial(run_round, batch.plan, self._runtime))
-            self._publish(batch, result)
+            self._publish(batch, result, planning)
             self._failures.succeeded()
         except Exception as error:
             exhausted = is_out_of_memory(error)
@@ -238,13 +245,16 @@ class AsyncEngine:
         batch = self._batcher.plan()
         if batch is None:
             raise RuntimeError(f"{len(self._jobs)} sequences, but none can run")
+        now = time.monotonic()
         for job in batch.preempted:
+            job.preempted_at.append(now)
             self._observer.on_preemption(job.sequence.request)
-        batch.begin(time.monotonic())
+        batch.begin(now)
         return batch
 
-    def _publish(self, batch: Batch, result: RoundResult) -> None:
-        now = time.monotonic()
+    def _publish(self, batch: Batch, result: RoundResult, planning: float) -> None:
+        """planning: seconds that the round's plan took."""
+        began, now = time.perf_counter(), time.monotonic()
         if not batch.background:
             self._totals.count_round(result)
             self._batcher.learn(batch, result)
@@ -255,7 +265,7 @@ class AsyncEngine:
             if sequence.finish_reason is not None:
                 self._finish(job, sequence.finish_reason, sequence.failure)
         if not batch.background:
-            self._observer.on_round(result, self.stats())
+            self._observer.on_round(result, self.stats(), planning + time.perf_counter() - began)
 
     def _settle_aborts(self) -> None:
         for job in list(self._aborted):

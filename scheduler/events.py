@@ -49,13 +49,14 @@ class Timings:
     """In seconds since the submission, but finished_at, which is Unix time.
 
     queued_seconds: until a round first took the sequence; its whole life if none ever did.
-    time_to_first_token: None if there was none.
+    time_to_first_token: None if there was none. preempted_at: each time the sequence had to make room.
     """
 
     queued_seconds: float
     time_to_first_token: float | None
     total_seconds: float
     finished_at: float
+    preempted_at: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ class Job:
     """One submitted request until it has finished.
 
     Times are in seconds on one monotonic clock. arrival: running number of the submission. started_at:
-    when a round first took it. last_turn: number of its last turn to decode, counted over all jobs; 0
-    before the first. drafts_wait: it may not draft in the round being planned (draft_feed.py). drafting: what it
-    wants to draft (draft_planner.py). loose: its verifier may loosen, so that its answer depends on where draft
-    blocks end. rank: smaller is more urgent; decides admission and who is preempted.
+    when a round first took it. preempted_at: each time it had to make room. last_turn: number of its last turn to
+    decode, counted over all jobs; 0 before the first. drafts_wait: it may not draft in the round being planned
+    (draft_feed.py). drafting: what it wants to draft (draft_planner.py). loose: its verifier may loosen, so that its
+    answer depends on where draft blocks end. rank: smaller is more urgent; decides admission and who is preempted.
     """
 
     sequence: Sequence
@@ -29,6 +29,7 @@ class Job:
     channel: Channel = field(default_factory=Channel)
     started_at: float | None = None
     first_token_at: float | None = None
+    preempted_at: list[float] = field(default_factory=list)
     last_turn: int = 0
     drafts_wait: bool = False
     drafting: Drafting = field(default_factory=Drafting)
@@ -77,6 +78,7 @@ class Job:
                 queued_seconds=(now if self.started_at is None else self.started_at) - self.submitted_at,
                 time_to_first_token=None if self.first_token_at is None else self.first_token_at - self.submitted_at,
                 total_seconds=now - self.submitted_at,
+                preempted_at=tuple(at - self.submitted_at for at in self.preempted_at),
                 finished_at=time.time(),
             ),
         )

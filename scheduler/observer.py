@@ -19,7 +19,10 @@ class EngineObserver(Protocol):
 
     def on_submit(self, request: GenerationRequest) -> None: ...
 
-    def on_round(self, result: RoundResult, stats: EngineStats) -> None: ...
+    def on_round(self, result: RoundResult, stats: EngineStats, schedule_seconds: float) -> None:
+        """A round whose tokens have just been published. schedule_seconds: the event loop's time for planning it and
+        for publishing what it gave."""
+        ...
 
     def on_first_token(self, request: GenerationRequest, seconds: float) -> None:
         """seconds: since the submission."""
@@ -39,8 +42,8 @@ class GuardedObserver:
     def on_submit(self, request: GenerationRequest) -> None:
         self._tell("on_submit", request)
 
-    def on_round(self, result: RoundResult, stats: EngineStats) -> None:
-        self._tell("on_round", result, stats)
+    def on_round(self, result: RoundResult, stats: EngineStats, schedule_seconds: float) -> None:
+        self._tell("on_round", result, stats, schedule_seconds)
 
     def on_first_token(self, request: GenerationRequest, seconds: float) -> None:
         self._tell("on_first_token", request, seconds)

@@ -13,16 +13,24 @@ from core.round import RoundResult
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """The pool at one moment. used: referenced by running sequences. cached: registered in the prefix
-    cache, referenced or not. free: allocatable now, evictable cached ones included; used + free = total."""
+    cache, referenced or not. free: allocatable now, evictable ones included; used + free = total. evictable: cached
+    and not referenced."""
 
     used: int
     cached: int
     free: int
+    evictable: int
     total: int
 
     @classmethod
     def of(cls, pool: BlockPool) -> "Blocks":
-        return cls(used=pool.num_used, cached=pool.num_cached, free=pool.num_free, total=pool.num_blocks)
+        return cls(
+            used=pool.num_used,
+            cached=pool.num_cached,
+            free=pool.num_free,
+            evictable=pool.num_evictable,
+            total=pool.num_blocks,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class EngineStats:
     blocks_used: int
     blocks_cached: int
     blocks_free: int
+    blocks_evictable: int
     blocks_total: int
     rounds: int
     failed_rounds: int
@@ -81,6 +90,7 @@ class Totals:
             blocks_used=blocks.used,
             blocks_cached=blocks.cached,
             blocks_free=blocks.free,
+            blocks_evictable=blocks.evictable,
             blocks_total=blocks.total,
             rounds=self.rounds,
             failed_rounds=self.failed_rounds,

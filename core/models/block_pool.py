@@ -67,6 +67,11 @@ class BlockPool:
         """Blocks a prompt may find, held or not."""
         return len(self._block_of)
 
+    @property
+    def num_evictable(self) -> int:
+        """Of the cached ones, those that nobody holds."""
+        return len(self._evictable)
+
     def match_prefix(self, sequence: Sequence) -> int:
         """Give a sequence without blocks the longest run of registered blocks that begins its tokens, and
         return how many tokens that is. At least one token is always left to compute, and every row owed to the

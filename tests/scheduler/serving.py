@@ -44,7 +44,7 @@ class Recorder:
     def on_submit(self, request: GenerationRequest) -> None:
         self.submitted.append(request.request_id)
 
-    def on_round(self, result: RoundResult, stats: EngineStats) -> None:
+    def on_round(self, result: RoundResult, stats: EngineStats, schedule_seconds: float) -> None:
         self.rounds.append((result, stats))
 
     def on_first_token(self, request: GenerationRequest, seconds: float) -> None:
