@@ -1,6 +1,7 @@
-"""One timed answer, and a group of them asked for at once, however they were asked."""
+"""One timed answer, and a group of them asked for by clients side by side, however they were asked."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -85,12 +86,23 @@ class Answer:
         later = self.tokens - self.first_tokens
         return self.decode_seconds / later if later > 0 and self.decode_seconds > 0 else None
 
+    def tokens_within(self, began: float, ended: float) -> float:
+        """How many of its tokens came after `began`, up to `ended`. Those behind the first arrival are shared out
+        evenly among the later ones, since not every server tells how many each brought."""
+        inside = [began < arrival <= ended for arrival in self.arrivals]
+        found = float(self.first_tokens if inside[0] else 0)
+        if len(inside) > 1:
+            found += (self.tokens - self.first_tokens) * sum(inside[1:]) / (len(inside) - 1)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Answers to requests sent at the same time."""
+    """Answers to requests in the order in which they were sent. clients: how many asked, each for its next answer as
+    soon as it had the one before; None for one client an answer, all at the same time."""
 
     answers: tuple[Answer, ...]
+    clients: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -104,6 +116,19 @@ class Group:
         began = min(answer.arrivals[0] for answer in self.answers)
         ended = max(answer.arrivals[-1] for answer in self.answers)
         return later / (ended - began) if later > 0 and ended > began else None
+
+    @property
+    def busy_rate(self) -> float | None:
+        """Tokens per second of all together while every client was being answered: from when each had the first token
+        of its first answer to when one found nothing left to ask. None if that is no time at all. The same as `rate`
+        for a single answer; with several, nobody's waiting for the slowest of the last answers is in it."""
+        clients = self.clients or len(self.answers)
+        began = max(answer.arrivals[0] for answer in self.answers[:clients])
+        ended = sorted(answer.arrivals[-1] for answer in self.answers)[-clients]
+        if ended <= began:
+            return None
+        tokens = sum(answer.tokens_within(began, ended) for answer in self.answers)
+        return tokens / (ended - began) if tokens > 0 else None
 
     @property
     def whole_rate(self) -> float:
@@ -123,6 +148,19 @@ class Group:
 class Door(Protocol):
     """A way to ask: the engine in this process, a server over HTTP, somebody else's server."""
 
-    async def ask(self, messages: Sequence[str], fields: Mapping[str, Any], max_tokens: int) -> Group:
-        """One user message each, all at once. fields: what the requests say beside prompt and length."""
+    async def ask(
+        self, messages: Sequence[str], fields: Mapping[str, Any], max_tokens: int, clients: int | None = None
+    ) -> Group:
+        """One user message each. fields: what the requests say beside prompt and length. clients: as in Group."""
         ...
+
+
+async def by_clients(asking: Sequence[Callable[[], Awaitable[Answer]]], clients: int | None) -> Group:
+    """Ask in this order, at most `clients` at a time."""
+    free = asyncio.Semaphore(clients or max(1, len(asking)))
+
+    async def one(ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        async with free:
+            return await ask()
+
+    return Group(tuple(await asyncio.gather(*map(one, asking))), clients)

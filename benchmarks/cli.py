@@ -186,7 +186,7 @@ def smoke(config: Config = DEMO, out: Out = RESULTS) -> None:
         for reason in missing:
             typer.echo(f"left out: {reason}", err=True)
         settings = settings_matrix(["strict", "fly"], ["auto"], ["default"])
-        clients = [1, min(3, len(prompts))]
+        clients = [1, max(1, min(3, len(prompts) // 2))]
         plan = Plan(prompts, settings, concurrency=clients, max_tokens=32, groups=1, sampling={"temperature": 0})
         _run(SpeedRun(plan, _results(out, "smoke", plots=True), wanted).in_process(config))
 

@@ -11,11 +11,12 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
 
-from benchmarks.answers import Answer, Group, Speculated
+from benchmarks.answers import Answer, Group, Speculated, by_clients
 from benchmarks.errors import BenchError
 
 _TIMEOUT = httpx.Timeout(30.0, read=600.0)
@@ -49,11 +50,12 @@ class HttpDoor:
     def __post_init__(self) -> None:
         self.url = root_of(self.url)
 
-    async def ask(self, messages: Sequence[str], fields: Mapping[str, Any], max_tokens: int) -> Group:
+    async def ask(
+        self, messages: Sequence[str], fields: Mapping[str, Any], max_tokens: int, clients: int | None = None
+    ) -> Group:
         bodies = [{**self._prompt(message), **self._common(max_tokens), **fields} for message in messages]
         run = asyncio.get_running_loop().run_in_executor
-        answers = await run(self._pool, stream_group, f"{self.url}/v1/{self.path}", self.key, bodies)
-        return Group(tuple(answers))
+        return await run(self._pool, stream_group, f"{self.url}/v1/{self.path}", self.key, bodies, clients)
 
     def _prompt(self, message: str) -> dict[str, Any]:
         if self.encode is not None:
@@ -72,16 +74,16 @@ class HttpDoor:
         self._pool.shutdown()
 
 
-def stream_group(url: str, key: str, bodies: Sequence[Mapping[str, Any]]) -> list[Answer]:
-    """Send all bodies at once and read their streams. RefusedError if the server refuses one."""
-    return asyncio.run(_stream_group(url, key, bodies))
+def stream_group(url: str, key: str, bodies: Sequence[Mapping[str, Any]], clients: int | None = None) -> Group:
+    """Send the bodies and read their streams. clients: as in Group. RefusedError if the server refuses one."""
+    return asyncio.run(_stream_group(url, key, bodies, clients))
 
 
-async def _stream_group(url: str, key: str, bodies: Sequence[Mapping[str, Any]]) -> list[Answer]:
+async def _stream_group(url: str, key: str, bodies: Sequence[Mapping[str, Any]], clients: int | None) -> Group:
     limits = httpx.Limits(max_connections=None)
     headers = {"Authorization": f"Bearer {key}"}
     async with httpx.AsyncClient(timeout=_TIMEOUT, limits=limits, headers=headers, trust_env=False) as client:
-        return list(await asyncio.gather(*(_stream(client, url, body) for body in bodies)))
+        return await by_clients([partial(_stream, client, url, body) for body in bodies], clients)
 
 
 async def _stream(client: httpx.AsyncClient, url: str, body: Mapping[str, Any]) -> Answer:

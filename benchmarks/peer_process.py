@@ -82,7 +82,12 @@ class TransformersDoor:
     encode: Encode
     decode: Callable[[Sequence[int]], str]
 
-    async def ask(self, messages: Sequence[str], fields: Mapping[str, Any], max_tokens: int) -> Group:
+    async def ask(
+        self, messages: Sequence[str], fields: Mapping[str, Any], max_tokens: int, clients: int | None = None
+    ) -> Group:
+        """All at once: BenchError if fewer clients than prompts should ask."""
+        if clients is not None and clients < len(messages):
+            raise BenchError("transformers takes all prompts of a group at once")
         prompts = [self.encode(message) for message in messages]
         said = await self.worker.order({"mode": self.mode, "prompts": prompts, "max_tokens": max_tokens})
         return Group(

@@ -12,11 +12,11 @@ from benchmarks.interleave import Unit
 @dataclass(frozen=True, slots=True)
 class Sample:
     """ratio: speed over the baseline's on the same unit, None for the baseline and where either had a single token.
-    strict_ratio: the same over `strict`, of a loose verifier. rate: tokens per second of the whole unit, prefill
-    excluded. whole_rate: from request to last token. token_seconds: mean over its answers. cold_seconds: to the first
-    token, of `off` on a unit of which no prompt had been asked before; every other first token comes behind a prompt
-    in the prefix cache. differing: answers that are not the baseline's, token for token. set_index, repeat: which set
-    of prompts the unit is a part of, in which pass."""
+    strict_ratio: the same over `strict`, of a loose verifier. rate: tokens per second of the whole unit while all its
+    clients were being answered (Group.busy_rate). whole_rate: from request to last token. token_seconds: mean over its
+    answers. cold_seconds: to the first token, of `off` on a unit of which no prompt had been asked before; every other
+    first token comes behind a prompt in the prefix cache. differing: answers that are not the baseline's, token for
+    token. set_index, repeat: which set of prompts the unit is a part of, in which pass."""
 
     category: str
     prompts: tuple[str, ...]
@@ -57,7 +57,7 @@ class Sample:
             setting=setting,
             turn=turn,
             tokens=group.tokens,
-            rate=group.rate,
+            rate=group.busy_rate,
             whole_rate=group.whole_rate,
             token_seconds=statistics.fmean(each) if each else None,
             first_token_seconds=_first_token_seconds(group),
@@ -75,7 +75,7 @@ class Sample:
 
 
 def _over(group: Group, other: Group) -> float | None:
-    mine, its = group.rate, other.rate
+    mine, its = group.busy_rate, other.busy_rate
     return mine / its if mine and its else None
 
 

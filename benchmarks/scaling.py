@@ -1,4 +1,4 @@
-"""Throughput by number of clients, on the same prompts: a set of them asked 16 x 1, 8 x 2, ... 1 x 16."""
+"""Throughput by number of clients, on the same prompts: sets of them that each number splits in its own way."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,9 +16,9 @@ _Rates = Mapping[tuple[int, int], float]  # by set and pass
 
 @dataclass(frozen=True, slots=True)
 class ScalingRow:
-    """One setting at one number of clients. rate: tokens per second from request to last token, a whole set at a time.
-    gain, step: over the same set at the fewest clients and at the next fewer. over_off: over the same set under `off`
-    at as many. rises: whether more clients gave more in the median, up to here."""
+    """One setting at one number of clients. rate: tokens per second while all clients are being answered, a whole set
+    at a time. gain, step: over the same set at the fewest clients and at the next fewer. over_off: over the same set
+    under `off` at as many. rises: whether more clients gave more in the median, up to here."""
 
     concurrency: int
     setting: str
@@ -75,13 +75,14 @@ def scaling_cells(row: ScalingRow) -> Cells:
 
 
 def _rates(samples: Sequence[Sample]) -> dict[tuple[int, str], dict[tuple[int, int], float]]:
-    """By number of clients and setting: tokens of a whole set over the seconds of all its units."""
+    """By number of clients and setting: tokens of a whole set over the seconds that its units take for them at their
+    rates."""
     totals: dict[tuple[int, str], dict[tuple[int, int], tuple[int, float]]] = {}
     for sample in samples:
-        if sample.set_index is not None and sample.whole_rate:
+        if sample.set_index is not None and sample.rate:
             kind = totals.setdefault((sample.concurrency, sample.setting), {})
             tokens, seconds = kind.get((sample.set_index, sample.repeat), (0, 0.0))
-            total = (tokens + sample.tokens, seconds + sample.tokens / sample.whole_rate)
+            total = (tokens + sample.tokens, seconds + sample.tokens / sample.rate)
             kind[sample.set_index, sample.repeat] = total
     return {kind: {key: tokens / seconds for key, (tokens, seconds) in sets.items()} for kind, sets in totals.items()}
 

@@ -20,7 +20,8 @@ _WARM_UP_TOKENS = 16
 @dataclass(frozen=True, slots=True)
 class Plan:
     """passes: how often everything runs. groups: how many sets of prompts are asked at every concurrency, where it is
-    more than 1. sampling: fields of every request."""
+    more than 1. waves: prompts that each of several clients asks, one after the other. sampling: fields of every
+    request."""
 
     prompts: Sequence[Prompt]
     settings: Sequence[Setting]
@@ -28,6 +29,7 @@ class Plan:
     max_tokens: int = 128
     passes: int = 1
     groups: int = 3
+    waves: int = 2
     sampling: Mapping[str, Any] = field(default_factory=lambda: dict(GREEDY))
 
 
@@ -38,8 +40,8 @@ async def measure(door: Door, plan: Plan, keep: Callable[[list[Sample]], None] =
     """Run the plan; samples in the order of measurement, the baseline's included. keep: told of all samples so far
     after each unit."""
     run = _Run(door, plan)
-    work = units(plan.prompts, plan.concurrency, plan.groups)
-    total = plan.passes * sum(unit.concurrency for unit in work) * len(run.settings)
+    work = units(plan.prompts, plan.concurrency, plan.groups, plan.waves)
+    total = plan.passes * sum(len(unit.prompts) for unit in work) * len(run.settings)
     samples: list[Sample] = []
     with progress("speed", total) as report:
         report(await run.warm_up(), steps=0)
@@ -48,7 +50,7 @@ async def measure(door: Door, plan: Plan, keep: Callable[[list[Sample]], None] =
             found = await run.unit(work[index], turn, repeat)
             samples += found
             keep(samples)
-            report(line_of(found), steps=work[index].concurrency * len(run.settings))
+            report(line_of(found), steps=len(work[index].prompts) * len(run.settings))
     return samples
 
 
@@ -84,7 +86,7 @@ class _Run:
         self._asked.update(texts)
         groups: dict[str, Group] = {}
         for setting in self._orders.order(unit, self.settings):
-            groups[setting.name] = await self._ask(texts, setting, self._plan.max_tokens)
+            groups[setting.name] = await self._ask(texts, setting, self._plan.max_tokens, unit.concurrency)
         baseline = groups[OFF.name]
         samples = []
         for one in self.settings:
@@ -103,8 +105,8 @@ class _Run:
             )
         return samples
 
-    async def _ask(self, texts: Sequence[str], setting: Setting, max_tokens: int) -> Group:
-        return await self._door.ask(texts, {**self._plan.sampling, **setting.fields}, max_tokens)
+    async def _ask(self, texts: Sequence[str], setting: Setting, max_tokens: int, clients: int | None = None) -> Group:
+        return await self._door.ask(texts, {**self._plan.sampling, **setting.fields}, max_tokens, clients)
 
 
 def line_of(samples: Sequence[Sample]) -> str:

@@ -6,12 +6,13 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from benchmarks.answers import Answer, Group, Speculated
+from benchmarks.answers import Answer, Group, Speculated, by_clients
 from core.round import RoundResult
 from core.runtime import Runtime
 from core.sequence import GenerationRequest
@@ -39,7 +40,7 @@ class RoundLog(EngineObserver):
 
     def on_submit(self, request: GenerationRequest) -> None: ...
 
-    def on_round(self, result: RoundResult, stats: EngineStats) -> None:
+    def on_round(self, result: RoundResult, stats: EngineStats, schedule_seconds: float) -> None:
         self.rounds.append(result)
 
     def on_first_token(self, request: GenerationRequest, seconds: float) -> None: ...
@@ -77,9 +78,11 @@ class Stack:
         """What the engine computes with; to be touched only while it is idle."""
         return self.served.engine._runtime
 
-    async def ask(self, messages: Sequence[str], fields: Mapping[str, Any], max_tokens: int) -> Group:
+    async def ask(
+        self, messages: Sequence[str], fields: Mapping[str, Any], max_tokens: int, clients: int | None = None
+    ) -> Group:
         prompts = [self.encode_chat(message) for message in messages]
-        return Group(tuple(await asyncio.gather(*(self.answer(one, fields, max_tokens) for one in prompts))))
+        return await by_clients([partial(self.answer, one, fields, max_tokens) for one in prompts], clients)
 
     async def answer(
         self,

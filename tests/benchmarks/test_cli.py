@@ -40,7 +40,7 @@ def test_nothing_heavy_is_imported_to_show_help() -> None:
         (("peers", "--peer", "vllm:plain", "-p", "PROMPTS"), "unknown peer 'vllm:plain'"),
         (("peers", "--peer", "llama.cpp:draft:size_n=2", "-p", "PROMPTS"), "has the options n_max"),
         (("company", "--verifier", "off", "-p", "PROMPTS"), "should name company that drafts"),
-        (("speed", "--clients", "1,2", "-p", "PROMPTS"), "2 clients at once need 2 different prompts"),
+        (("speed", "--clients", "1,2", "-p", "PROMPTS"), "2 clients at once need 4 different prompts"),
         (("speed", "--base-url", "http://127.0.0.1:1", "-p", "PROMPTS"), "gives no model"),
     ],
 )

@@ -34,7 +34,7 @@ STRICT, FLY = settings_matrix(["strict", '{"type": "fly", "window": 2}'], ["auto
 
 
 def run_of(prompts: list[Prompt], folder: Path, *clients: int) -> SpeedRun:
-    plan = Plan(prompts[:2], [STRICT, FLY], concurrency=clients or (1,), max_tokens=8)
+    plan = Plan(prompts[: 2 * max(clients, default=1)], [STRICT, FLY], concurrency=clients or (1,), max_tokens=8)
     return SpeedRun(plan, Results(folder, "speed"), ["mine"])
 
 
@@ -51,9 +51,10 @@ async def test_a_run_in_process_compares_every_prompt_with_off(
     assert all(row["differing"] == 0 for row in rows_of(path, STRICT.name))
     assert all(row["ratio"]["min"] > 0 and row["tau"] > 1 for row in rows_of(path, STRICT.name))
     assert all(row["ratio"] is None for row in rows_of(path, "off"))
-    # One of the two prompts is asked alone first, and then both together: the second is never new by itself.
+    # Two of the four prompts are asked alone first, and then all by two clients: the others are never new by themselves.
     cold = [sample for sample in written["samples"] if sample["cold_seconds"] is not None]
-    assert [(sample["setting"], sample["prompts"]) for sample in cold] == [("off", ["mine/0"])]
+    assert [(sample["setting"], sample["prompts"]) for sample in cold] == [("off", ["mine/0"]), ("off", ["mine/1"])]
+    assert {len(sample["prompts"]) for sample in written["samples"] if sample["concurrency"] == 2} == {4}
     assert {row["concurrency"] for row in written["by_clients"]} == {1, 2}
     assert all(row["strict_ratio"]["min"] > 0 for row in rows_of(path, FLY.name))
     assert all(row["strict_ratio"] is None for row in rows_of(path, STRICT.name))
@@ -115,10 +116,10 @@ async def test_what_is_measured_so_far_survives_an_interruption(
     run = run_of(prompts, tmp_path / "out")
     whole = Stack.ask
 
-    async def interrupted(self: Stack, messages: Any, fields: Any, max_tokens: int) -> Any:
+    async def interrupted(self: Stack, messages: Any, fields: Any, max_tokens: int, clients: int | None = None) -> Any:
         if prompts[1].text in messages:
             raise RuntimeError("the power went")
-        return await whole(self, messages, fields, max_tokens)
+        return await whole(self, messages, fields, max_tokens, clients)
 
     monkeypatch.setattr(Stack, "ask", interrupted)
     with pytest.raises(RuntimeError, match="the power went"):

@@ -57,21 +57,25 @@ def test_one_client_asks_every_prompt_once_with_categories_in_turn() -> None:
     assert [unit.set_index for unit in found] == [None] * 4
 
 
-@given(st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1), st.integers(8, 40), st.integers(1, 4))
-def test_every_number_of_clients_splits_the_same_sets_of_prompts(sizes: list[int], count: int, groups: int) -> None:
-    found = units(prompts(a=count // 2, b=count - count // 2), sizes, groups)
+@given(st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1), st.integers(24, 60), st.integers(1, 4), st.integers(1, 3))
+def test_every_number_of_clients_splits_the_same_sets_of_prompts(
+    sizes: list[int], count: int, groups: int, waves: int
+) -> None:
+    found = units(prompts(a=count // 2, b=count - count // 2), sizes, groups, waves)
+    whole = max(sizes) * (waves if max(sizes) > 1 else 1)
+    assert all(len(unit.prompts) == unit.concurrency * (waves if unit.concurrency > 1 else 1) for unit in found)
     for index in {unit.set_index for unit in found if unit.set_index is not None}:
         by_size: dict[int, list[Prompt]] = {}
         for unit in found:
             if unit.set_index == index:
                 by_size.setdefault(unit.concurrency, []).extend(unit.prompts)
         assert by_size.keys() == set(sizes)
-        assert all(len(mine) == max(sizes) for mine in by_size.values())
+        assert all(len(mine) == whole for mine in by_size.values())
         assert len({frozenset(mine) for mine in by_size.values()}) == 1
     for size in set(sizes):
         asked = [prompt for unit in found if unit.concurrency == size for prompt in unit.prompts]
         assert len(asked) == len(set(asked))
-        assert len(asked) == (count if size == 1 else max(sizes) * min(groups, count // max(sizes)))
+        assert len(asked) == (count if size == 1 else whole * min(groups, count // whole))
 
 
 def test_groups_are_mixed_of_all_categories() -> None:
@@ -92,10 +96,15 @@ def test_sizes_take_turns_within_a_set() -> None:
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ([8], "8 clients at once need 8 different prompts, there are 3"),
-        ([2, 3], "so 2 should divide the largest, 3"),
+        ([2], "2 clients at once need 4 different prompts, there are 3"),
+        ([2, 3], "3 clients at once need 6 different prompts, there are 3"),
     ],
 )
 def test_numbers_of_clients_that_cannot_share_the_prompts_are_refused(sizes: list[int], message: str) -> None:
     with pytest.raises(BenchError, match=message):
-        units(prompts(a=3), sizes, groups=1)
+        units(prompts(a=3), sizes, groups=1, waves=2)
+
+
+def test_numbers_of_clients_divide_the_largest() -> None:
+    with pytest.raises(BenchError, match="so 2 should divide the largest, 3"):
+        units(prompts(a=3), [2, 3], groups=1)

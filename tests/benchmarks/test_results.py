@@ -38,7 +38,7 @@ def speed_file(folder: Path) -> Path:
     together = [sample(MIXED, "off", None, clients=2), sample(MIXED, "strict", 0.75, clients=2)]
     samples = [
         *(replace(one, set_index=0) for one in [*alone, *alone]),
-        *(replace(one, set_index=0, tokens=16, whole_rate=3.0) for one in together),
+        *(replace(one, set_index=0, tokens=16, rate=4.0) for one in together),
     ]
     rows, by_clients = summarise(samples), scaling(samples, "off")
     content = {
@@ -93,7 +93,7 @@ def alike(clients: int, setting: str, set_index: int, seconds: list[float]) -> l
     """A set of four prompts with 8 tokens each, in as many units as there are seconds."""
     tokens = 32 // len(seconds)
     one = sample(MIXED, setting, None, clients=clients)
-    return [replace(one, set_index=set_index, tokens=tokens, whole_rate=tokens / spent) for spent in seconds]
+    return [replace(one, set_index=set_index, tokens=tokens, rate=tokens / spent) for spent in seconds]
 
 
 def test_throughput_by_clients_is_paired_by_the_set_of_prompts() -> None:

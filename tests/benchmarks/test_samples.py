@@ -14,7 +14,7 @@ def answer(*tokens: int, seconds: float, asked: float = 0.0, first: float = 1.0,
 
 
 def unit(category: str, clients: int = 1) -> Unit:
-    return Unit(category, tuple(Prompt(category, f"{category}/{i}", "") for i in range(clients)))
+    return Unit(category, tuple(Prompt(category, f"{category}/{i}", "") for i in range(clients)), None, clients)
 
 
 def test_prefill_counts_for_the_first_token_and_not_for_the_rest() -> None:
@@ -35,6 +35,40 @@ def test_a_group_is_timed_from_its_earliest_first_token_to_its_last() -> None:
     group = Group((answer(1, 2, 3, seconds=4.0), answer(1, 2, 3, 4, 5, seconds=1.0, first=2.0)))
     assert group.rate == (2 + 4) / 4.0
     assert group.whole_rate == 8 / 5.0
+
+
+def test_a_busy_rate_leaves_out_the_wait_for_the_slowest_answer() -> None:
+    slow = Answer(9, tuple(range(9)), 0.0, tuple(float(second) for second in range(1, 10)))
+    fast = Answer(5, tuple(range(5)), 0.0, tuple(1 + second / 2 for second in range(5)))
+    group = Group((slow, fast))
+    assert group.rate == (8 + 4) / 8.0
+    assert group.busy_rate == (2 + 4) / 2.0  # from second 1 to second 3, when the second client has its answer
+    assert Group((slow,)).busy_rate == Group((slow,)).rate == 1.0
+
+
+def test_a_client_that_goes_on_with_a_next_prompt_keeps_the_window_open() -> None:
+    slow = Answer(9, tuple(range(9)), 0.0, tuple(float(second) for second in range(1, 10)))
+    first = Answer(3, (0, 1, 2), 0.0, (1.0, 2.0, 3.0))
+    then = Answer(4, (0, 1, 2, 3), 3.0, (4.0, 4.0, 5.0, 7.0), first_tokens=2)
+    group = Group((slow, first, then), clients=2)
+    assert group.busy_rate == pytest.approx((6 + 2 + 4) / 6.0)  # from second 1 to second 7
+
+
+@given(st.lists(st.tuples(st.integers(2, 30), st.integers(1, 9)), min_size=1, max_size=12), st.integers(1, 4))
+def test_a_busy_rate_is_that_of_the_tokens_counted_one_by_one(tasks: list[tuple[int, int]], clients: int) -> None:
+    clients = min(clients, len(tasks))
+    free, answers = [0.0] * clients, []
+    for tokens, pace in tasks:  # each client is free again when its answer is there
+        at = free.index(min(free))
+        asked = free[at]
+        arrivals = tuple(asked + pace * (i + 1) for i in range(tokens))
+        answers.append(Answer(tokens, tuple(range(tokens)), asked, arrivals))
+        free[at] = arrivals[-1]
+    group = Group(tuple(answers), clients)
+    began, ended = max(one.arrivals[0] for one in answers[:clients]), min(free)
+    counted = sum(began < arrival <= ended for one in answers for arrival in one.arrivals)
+    rate = group.busy_rate
+    assert rate == (pytest.approx(counted / (ended - began)) if ended > began and counted else None)
 
 
 def test_a_ratio_is_speed_over_the_baselines_on_the_same_unit() -> None:
