@@ -1,7 +1,8 @@
 """The correction memory's file: one npz without pickles, replaced atomically.
 
-    header                     uint8 [n], JSON: format, version, target, draft, created, and per proposer
+    header                     uint8 [n], JSON: format, version, target, draft, created, runs, and per proposer
                                the samples and tokens behind its table
+    samples                    int64 [S], strictly ascending: which prompts were counted
     <proposer>_keys            int64 [N], strictly ascending: draft token << 32 | target token
     <proposer>_counts          int64 [N], positive
 
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.correction_origin import MemoryOrigin
 from core.correction_table import TOKEN_LIMIT, MemorySnapshot, freeze
 
 FORMAT = "slipstream-correction-memory"
@@ -49,12 +51,14 @@ class MemoryFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MemoryContents:
-    """What a file holds. target, draft: model fingerprints. created: UTC, ISO 8601. tables: per proposer, folded."""
+    """What a file holds. target, draft: model fingerprints. created: UTC, ISO 8601. tables: per proposer, folded.
+    origin: what they were calibrated on."""
 
     target: str
     draft: str | None
     created: str
     tables: Mapping[str, MemorySnapshot]
+    origin: MemoryOrigin
 
 
 def write_memory(path: Path, contents: MemoryContents) -> None:
@@ -65,12 +69,16 @@ def write_memory(path: Path, contents: MemoryContents) -> None:
         "target": contents.target,
         "draft": contents.draft,
         "created": contents.created,
+        "runs": list(contents.origin.runs),
         "tables": {
             name: {"samples": table.calibrated_samples, "tokens": table.calibrated_tokens}
             for name, table in contents.tables.items()
         },
     }
-    arrays: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
+    arrays: dict[str, Any] = {
+        "header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
+        "samples": contents.origin.samples,
+    }
     for name, table in contents.tables.items():
         arrays[f"{name}_keys"], arrays[f"{name}_counts"] = table.keys, table.occurrences
     scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -115,7 +123,20 @@ def _contents(path: Path, archive: Mapping[str, NDArray[Any]]) -> MemoryContents
         draft=None if header["draft"] is None else _text(header["draft"]),
         created=_text(header["created"]),
         tables={name: _table(archive, name, facts) for name, facts in _object(header["tables"]).items()},
+        origin=MemoryOrigin(_runs(header["runs"]), _samples(archive["samples"])),
     )
+
+
+def _runs(value: object) -> tuple[Mapping[str, object], ...]:
+    if not isinstance(value, list):
+        raise ValueError(f"expected a list of runs, found {value!r}")
+    return tuple(_object(run) for run in value)
+
+
+def _samples(array: NDArray[Any]) -> NDArray[np.int64]:
+    if array.dtype != np.int64 or array.ndim != 1 or bool(np.any(array[1:] <= array[:-1])):
+        raise ValueError("samples are not an ascending int64 vector")
+    return freeze(array)
 
 
 def _table(archive: Mapping[str, NDArray[Any]], name: str, facts: object) -> MemorySnapshot:

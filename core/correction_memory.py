@@ -2,20 +2,21 @@
 
 One memory belongs to one pair of models. It holds a table per proposer, because the pairs that a draft
 model gets wrong differ from those that text lookup does. It is calibrated offline: plain strict
-speculation over prompts, the first mismatch of every round recorded, ungated. While serving it is
-static; nobody records unless told to, since a memory that learns makes answers depend on other
-people's traffic.
+speculation over prompts, the first mismatch of every round recorded, ungated (`ItemResult.corrected`).
+While serving it is static, unless it is a LearningMemory (correction_learning.py): a memory that learns
+makes answers depend on other people's traffic.
 
 What is recorded during a round waits in a buffer until `merge_round`. So every sequence of a round sees
 the same memory, and the order in which they are verified changes nothing.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from core.block_evidence import Evidence
 from core.correction_file import MemoryContents, MemoryFileError, read_memory, write_memory
+from core.correction_origin import MemoryOrigin
 from core.correction_table import MemorySnapshot, pair_key
 
 __all__ = ["DEFAULT_CAP", "PROPOSERS", "CorrectionMemory", "MemoryFileError", "MemorySnapshot", "proposer_of"]
@@ -40,10 +41,20 @@ class CorrectionMemory:
     target, draft: fingerprints of the models; draft is None without a draft model. created: UTC, ISO
     8601; now if not given. cap: most pairs per proposer, beyond which the least frequent leave; while
     recording, up to RECENT_LIMIT more are held between two trims. A file never holds more than cap.
+    origin: what the tables were calibrated on. learns: whether rounds are to tell it what they see.
     """
 
+    learns = False
+
     def __init__(
-        self, target: str = "", draft: str | None = None, *, cap: int = DEFAULT_CAP, created: str | None = None
+        self,
+        target: str = "",
+        draft: str | None = None,
+        *,
+        cap: int = DEFAULT_CAP,
+        created: str | None = None,
+        tables: Mapping[str, MemorySnapshot] | None = None,
+        origin: MemoryOrigin | None = None,
     ) -> None:
         if cap < 1:
             raise ValueError(f"cap must be at least 1, got {cap}")
@@ -51,7 +62,10 @@ class CorrectionMemory:
         self.draft = draft
         self.cap = cap
         self.created = created or datetime.now(UTC).isoformat(timespec="seconds")
+        self.origin = origin or MemoryOrigin()
         self._tables = dict.fromkeys(PROPOSERS, _EMPTY)
+        for proposer, table in (tables or {}).items():
+            self._tables[proposer_of(proposer)] = table if table.keys.size <= cap else table.fold(cap)
         self._pairs: dict[str, Counter[int]] = {proposer: Counter() for proposer in PROPOSERS}
         self._samples: Counter[str] = Counter()
         self._tokens: Counter[str] = Counter()
@@ -61,16 +75,18 @@ class CorrectionMemory:
         Costs nothing; ValueError if unknown."""
         return _EMPTY if drafter == "none" else self._tables[proposer_of(drafter)]
 
+    @property
+    def tables(self) -> Mapping[str, MemorySnapshot]:
+        """Every proposer's table."""
+        return dict(self._tables)
+
     def record(self, drafter: str, draft_token: int, target_token: int) -> None:
         """Buffer one occurrence of a pair. ValueError for an unknown drafter or ids outside [0, 2^31)."""
         self._pairs[proposer_of(drafter)][pair_key(draft_token, target_token)] += 1
 
-    def record_first_mismatch(self, drafter: str, evidence: Evidence) -> None:
-        """Buffer a block's first mismatch, the one strict rejects at; nothing if every draft is native."""
-        for j, native in enumerate(evidence.native):
-            if not native:
-                self.record(drafter, evidence.draft[j], evidence.choice[j])
-                return
+    def learn(self, proposer: str, pairs: Iterable[tuple[int, int]]) -> None:
+        """Not here: a static memory learns nothing, and rounds do not ask it to."""
+        raise NotImplementedError
 
     def observe(self, drafter: str, samples: int = 0, tokens: int = 0) -> None:
         """Buffer how much text lies behind the pairs: finished prompts, delivered tokens."""
@@ -97,6 +113,7 @@ class CorrectionMemory:
             raise MemoryFileError(f"this correction memory has no draft model, the other is of draft {other.draft!r}")
         for proposer in PROPOSERS:
             self._tables[proposer] = self._tables[proposer].merge(other._tables[proposer], self.cap)
+        self.origin = self.origin.union(other.origin)
 
     def check_models(self, target: str, draft: str | None) -> None:
         """MemoryFileError unless this memory fits the models with these fingerprints.
@@ -118,7 +135,7 @@ class CorrectionMemory:
         """Write to one file, replacing it atomically; buffers are merged first. OSError if that fails."""
         self.merge_round()
         tables = {proposer: table.fold(self.cap) for proposer, table in self._tables.items()}
-        write_memory(path, MemoryContents(self.target, self.draft, self.created, tables))
+        write_memory(path, MemoryContents(self.target, self.draft, self.created, tables, self.origin))
 
     @classmethod
     def load(cls, path: Path, *, cap: int = DEFAULT_CAP) -> "CorrectionMemory":
@@ -127,7 +144,11 @@ class CorrectionMemory:
         unknown = set(contents.tables) - set(PROPOSERS)
         if unknown:
             raise MemoryFileError(f"{path} holds tables of unknown proposers: {', '.join(sorted(unknown))}")
-        memory = cls(contents.target, contents.draft, cap=cap, created=contents.created)
-        for proposer, table in contents.tables.items():
-            memory._tables[proposer] = table if table.keys.size <= cap else table.fold(cap)
-        return memory
+        return cls(
+            contents.target,
+            contents.draft,
+            cap=cap,
+            created=contents.created,
+            tables=contents.tables,
+            origin=contents.origin,
+        )

@@ -29,6 +29,7 @@ from core.noise import NoiseCache
 from core.penalties import RowGroup, edits
 from core.sampling import choose
 from core.sequence import Sequence
+from core.verifiers.needs import NEEDS
 from core.verifiers.registry import VERIFIERS
 
 __all__ = ["Evidence", "RowLogprobs", "VerifyBlock", "gather_evidence"]
@@ -37,12 +38,13 @@ __all__ = ["Evidence", "RowLogprobs", "VerifyBlock", "gather_evidence"]
 @dataclass(frozen=True, slots=True)
 class VerifyBlock:
     """One sequence's rows of the target's logits: first_row .. first_row + len(drafts). memory: this round's,
-    of the sequence's drafter."""
+    of the sequence's drafter. learns: whether it wants to hear of mismatches that it does not know yet."""
 
     sequence: Sequence
     first_row: int
     drafts: list[int]
     memory: MemorySnapshot = field(default_factory=MemorySnapshot)
+    learns: bool = False
 
 
 def gather_evidence(
@@ -57,7 +59,7 @@ def gather_evidence(
     # Log-probabilities are of the rows as the model gave them: rows about to be edited are kept aside.
     raw = [(logits[g.rows].clone() if edits(g) else logits[g.rows]) if _wants_logprobs(g) else None for g in groups]
     tokens = choose(logits, groups, noise).tokens
-    wanted = [_rows_to_judge(group, tokens, block.memory) for group, block in zip(groups, blocks, strict=True)]
+    wanted = [_rows_to_judge(group, tokens, block) for group, block in zip(groups, blocks, strict=True)]
 
     tables = [tokens.double().unsqueeze(1)]
     for group, rows, indices in zip(groups, raw, wanted, strict=True):
@@ -81,9 +83,9 @@ def _wants_logprobs(group: RowGroup) -> bool:
     return group.sequence.request.sampling.logprobs is not None
 
 
-def _rows_to_judge(group: RowGroup, tokens: Tensor, memory: MemorySnapshot) -> list[int]:
+def _rows_to_judge(group: RowGroup, tokens: Tensor, block: VerifyBlock) -> list[int]:
     """Indices into the block's drafts."""
-    params, drafts = group.sequence.request.verifier, group.drafts
+    params, drafts, memory = group.sequence.request.verifier, group.drafts, block.memory
     may_loosen = VERIFIERS[params.type].may_loosen
     if may_loosen is None or group.sequence.grammar is not None:  # what a grammar rules is protected throughout
         return []
@@ -91,8 +93,11 @@ def _rows_to_judge(group: RowGroup, tokens: Tensor, memory: MemorySnapshot) -> l
         return list(range(len(drafts)))
     choice = tokens[group.rows].tolist()
     native = [d == c for d, c in zip(drafts, choice, strict=False)]
-    mismatches = (index for index, same in enumerate(native) if not same)
-    return list(takewhile(lambda j: may_loosen(j, drafts, choice, native, params, memory), mismatches))
+    mismatches = [index for index, same in enumerate(native) if not same]
+    wanted = list(takewhile(lambda j: may_loosen(j, drafts, choice, native, params, memory), mismatches))
+    if block.learns and NEEDS[params.type].memory:
+        return mismatches[: len(wanted) + 1]  # the first that is rejected is learned from, if its logits nearly tie
+    return wanted
 
 
 def _judge_block(logits: Tensor, group: RowGroup, indices: list[int]) -> Tensor:

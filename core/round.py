@@ -29,9 +29,8 @@ from core.provenance import FinishReason
 from core.round_plan import CatchUp, ItemResult, RoundItem, RoundPlan, RoundResult
 from core.runtime import Runtime
 from core.sequence import CommittedToken, Sequence, TokenLogprobs
-from core.verifiers.csd import learned_pairs
+from core.verifiers.csd import learned_pairs, memory_use
 from core.verifiers.params import CsdParams, HybridParams
-from core.verifiers.csd import memory_use
 from core.verifiers.registry import accepted_length, loosen, resolve_block
 
 __all__ = ["CatchUp", "ItemResult", "RoundItem", "RoundPlan", "RoundResult", "run_round"]

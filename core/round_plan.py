@@ -58,7 +58,9 @@ class ItemResult:
     those were delivered.
 
     reaches: the draft model's estimate, for each draft, that it is reached and accepted; empty where it was not
-    asked. draft_turns: draft forwards that the sequence took part in.
+    asked. draft_turns: draft forwards that the sequence took part in. corrected: the draft that was rejected and the
+    target's token that was delivered in its place; under strict, the block's first mismatch. verified: it was one of
+    the sequence's verification rounds (Counters.rounds). memory_lookups, memory_hits: as in csd.memory_use.
     """
 
     sequence: Sequence
@@ -67,6 +69,10 @@ class ItemResult:
     accepted: int
     reaches: tuple[float, ...] = ()
     draft_turns: int = 0
+    corrected: tuple[int, int] | None = None
+    verified: bool = False
+    memory_lookups: int = 0
+    memory_hits: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ already conditioned on it.
 """
 
 import math
+from collections.abc import Iterator
 
 from core.block_evidence import Evidence
 from core.correction_table import MemorySnapshot
 from core.provenance import Provenance
-from core.verifiers.params import CsdParams, HybridParams
+from core.verifiers.params import CsdParams, HybridParams, VerifierParams
 
 
 def loosen(evidence: Evidence, params: CsdParams | HybridParams, memory: MemorySnapshot) -> list[Provenance | None]:
@@ -26,6 +27,21 @@ def loosen(evidence: Evidence, params: CsdParams | HybridParams, memory: MemoryS
             continue
         loosened[j] = Provenance.CALIBRATED
     return loosened
+
+
+def learned_pairs(
+    evidence: Evidence, loosened: list[Provenance | None], params: CsdParams | HybridParams, delivered: int
+) -> Iterator[tuple[int, int]]:
+    """What a memory that learns counts of a block of which so many tokens were delivered: the rescues, and the first
+    mismatch that was not rescued, where the gap passes."""
+    floor = math.log(params.ratio)
+    for j, native in enumerate(evidence.native[:delivered]):
+        if native:
+            continue
+        if not evidence.protected[j] and evidence.gap[j] >= floor:
+            yield evidence.draft[j], evidence.choice[j]
+        if loosened[j] is None:
+            return
 
 
 def least_count(params: CsdParams | HybridParams, calibrated_tokens: int) -> float:
@@ -49,3 +65,16 @@ def may_loosen(
 ) -> bool:
     """Whether mismatch j could be loosened, as far as is known before its row is judged: by the memory."""
     return memory.count(draft[j], choice[j]) >= least_count(params, memory.calibrated_tokens)
+
+
+def memory_use(evidence: Evidence, accepted: int, params: VerifierParams, memory: MemorySnapshot) -> tuple[int, int]:
+    """How many mismatches of a block asked the memory, up to the one at `accepted` that ended it, and how many of them
+    found their pair often enough; a figure for telemetry, the same on every device.
+
+    Each is counted once, whether its row was judged for it or not. (0, 0) under verifiers that have no memory.
+    """
+    if not isinstance(params, CsdParams | HybridParams):
+        return 0, 0
+    met = [j for j, native in enumerate(evidence.native[: accepted + 1]) if not native]
+    least = least_count(params, memory.calibrated_tokens)
+    return len(met), sum(memory.count(evidence.draft[j], evidence.choice[j]) >= least for j in met)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core import correction_table
 from core.correction_memory import CorrectionMemory, MemoryFileError, MemorySnapshot
-from tests.core.verifiers.blocks import bits, make_block
+from core.correction_origin import MemoryOrigin, sample_id
 
 TOKENS = st.one_of(st.integers(0, 3), st.sampled_from([128_255, (1 << 31) - 1]))
 PAIRS = st.dictionaries(st.tuples(TOKENS, TOKENS), st.integers(1, 9), max_size=12)
@@ -89,15 +89,6 @@ def test_order_inside_a_round_changes_nothing(rounds: list[list[tuple[int, int]]
     assert memories[0] == memories[1]
 
 
-def test_the_first_mismatch_of_a_block_is_recorded_and_only_that() -> None:
-    memory = CorrectionMemory()
-    memory.record_first_mismatch("model", make_block(bits("1101010"), protected=bits("1111111")))
-    memory.record_first_mismatch("model", make_block(bits("111")))
-    memory.record_first_mismatch("model", make_block([]))
-    memory.merge_round()
-    assert contents(memory.snapshot("model")) == {(12, 112): 1}
-
-
 def test_tables_per_proposer_with_multilevel_in_the_models() -> None:
     memory = CorrectionMemory()
     memory.record("multilevel", 1, 2)
@@ -122,6 +113,15 @@ def test_tables_cannot_be_written_to() -> None:
     table = memory_of({(1, 2): 3}).snapshot("model").fold()
     with pytest.raises(ValueError, match="read-only"):
         table.occurrences[0] = 9
+
+
+def ids(*texts: str) -> np.ndarray:
+    return np.array(sorted(map(sample_id, texts)), np.int64)
+
+
+def test_the_same_text_is_the_same_sample_and_fits_a_databases_integer() -> None:
+    assert sample_id("prompt") == sample_id("prompt") != sample_id("prompt ")
+    assert all(0 <= sample_id(text) < 1 << 63 for text in ("", "\ud800", "naïve", "x" * 9999))
 
 
 # ---- cap and merge
@@ -168,6 +168,16 @@ def test_merging_two_memories_adds_their_counts(
     assert first.snapshot("prompt_lookup").count(7, 8) == 1
 
 
+def test_merging_keeps_what_either_was_made_of_once() -> None:
+    run, other = {"prompts": ["a"]}, {"prompts": ["b"]}
+    first = CorrectionMemory("T", "D", origin=MemoryOrigin((run,), ids("one", "two")))
+    second = CorrectionMemory("T", "D", origin=MemoryOrigin((run, other), ids("two", "three")))
+    assert first.origin.shared(second.origin) == 1
+    first.merge(second)
+    assert first.origin.runs == (run, other)
+    assert first.origin.samples.tolist() == ids("one", "two", "three").tolist()
+
+
 def test_merging_trims_to_the_cap() -> None:
     first = memory_of({(1, 1): 2, (2, 2): 1}, cap=2)
     first.merge(memory_of({(2, 2): 4, (3, 3): 3}))
@@ -208,9 +218,12 @@ def test_a_saved_memory_loads_as_it_was(
     for pair in lookup:
         memory.record("prompt_lookup", *pair)
     memory.observe("model", samples=4, tokens=1000)
+    memory.origin = MemoryOrigin(({"prompts": ["a.jsonl"], "samples": 4},), ids("one", "two"))
     memory.save(tmp_path / "memory.npz")
     loaded = CorrectionMemory.load(tmp_path / "memory.npz")
     assert (loaded.target, loaded.draft, loaded.created) == ("T", "D", memory.created)
+    assert loaded.origin.runs == ({"prompts": ["a.jsonl"], "samples": 4},)
+    assert loaded.origin.samples.tolist() == sorted([sample_id("one"), sample_id("two")])
     for proposer in ("model", "prompt_lookup"):
         ours, theirs = memory.snapshot(proposer), loaded.snapshot(proposer)
         assert contents(ours) == contents(theirs)
@@ -323,6 +336,8 @@ COUNTS = {"samples": 0, "tokens": 0}
         ({"draft": []}, "expected text"),
         ({"created": None}, "expected text"),
         ({"tables": []}, "cannot read"),
+        ({"runs": {}}, "expected a list of runs"),
+        ({"runs": ["2026"]}, "expected an object"),
         ({"tables": {"eagle": COUNTS}}, "cannot read"),
         ({"tables": {"model": {"samples": -1, "tokens": 0}}}, "expected a count"),
         ({"tables": {"model": {"samples": True, "tokens": 0}}}, "expected a count"),
@@ -352,6 +367,13 @@ def test_headers_that_lie_are_refused(tmp_path: Path, header: dict[str, object],
 def test_tables_that_break_the_format_are_refused(tmp_path: Path, keys: list, counts: list, message: str) -> None:
     rewrite(tmp_path / "memory", model_keys=np.array(keys), model_counts=np.array(counts))
     with pytest.raises(MemoryFileError, match=message):
+        CorrectionMemory.load(tmp_path / "memory")
+
+
+@pytest.mark.parametrize("samples", [[2, 1], [1, 1], [1.0], [[1]]])
+def test_samples_that_break_the_format_are_refused(tmp_path: Path, samples: list) -> None:
+    rewrite(tmp_path / "memory", samples=np.array(samples))
+    with pytest.raises(MemoryFileError, match="samples are not"):
         CorrectionMemory.load(tmp_path / "memory")
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.correction_memory import MemorySnapshot
+from core.evidence import Evidence
 from core.provenance import Provenance
 from core.verifiers import csd, fly, hybrid, lossy
 from core.verifiers.params import CsdParams, HybridParams, LossyParams
@@ -52,6 +53,29 @@ def test_threshold_per_million_calibrated_tokens() -> None:
     for tokens, rescued in ((2_500_000, True), (2_500_001, False), (1_000, True), (0, True)):
         loosened = csd.loosen(block, params, memory_of({(10, 110): 15}, tokens))
         assert (loosened[0] is not None) == rescued
+
+
+def slow_learned(block: Evidence, rescued: set[int], params: CsdParams, delivered: int) -> list[tuple[int, int]]:
+    """Mismatches up to the first that was not rescued, of those the ones whose gap passes and that gave a token."""
+    mismatches = [j for j in range(len(block.draft)) if not block.native[j]]
+    rejected = next((j for j in mismatches if j not in rescued), len(block.draft))
+    return [
+        (block.draft[j], block.choice[j])
+        for j in mismatches
+        if j <= rejected and j < delivered and not block.protected[j] and block.gap[j] >= math.log(params.ratio)
+    ]
+
+
+@given(block=any_block(), pairs=PAIRS, ratio=st.sampled_from([0.01, 0.3]), delivered=st.integers(0, 17))
+def test_what_is_learned_of_a_block_is_its_rescues_and_the_first_rejection_where_the_gap_passes(
+    block: Evidence, pairs: dict[tuple[int, int], int], ratio: float, delivered: int
+) -> None:
+    params = CsdParams(ratio=ratio)
+    loosened = csd.loosen(block, params, memory_of(pairs))
+    rescued = positions(loosened, Provenance.CALIBRATED)
+    assert list(csd.learned_pairs(block, loosened, params, delivered)) == slow_learned(
+        block, rescued, params, delivered
+    )
 
 
 @pytest.mark.parametrize("unit", ["count", "per_million"])
