@@ -4,6 +4,7 @@ From the outside in: request ids, CORS, the error boundary, API keys, body limit
 layers thus carry CORS headers and a request id, and nothing reads a body whose sender has no key.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -38,7 +39,7 @@ from server.openapi import answers, at, secure, takes
 from server.readiness import Loader, Readiness
 from server.security import ApiKeys, BodyLimits, HeadAsGet, RequestId
 from server.serving_config import ServingConfig
-from server.telemetry import Telemetry
+from server.telemetry.telemetry import Telemetry
 from server.tgi_api.routes import add_tgi_routes
 
 
@@ -61,10 +62,11 @@ def create_app(config: ServingConfig, load: Loader, telemetry: Telemetry | None 
             yield
         finally:
             await readiness.end()
-            telemetry.shutdown()
+            await asyncio.to_thread(telemetry.shutdown)
 
     app = FastAPI(title="Slipstream", lifespan=lifespan, redirect_slashes=False)
-    app.state.readiness = readiness
+    app.state.readiness, app.state.telemetry = readiness, telemetry
+    telemetry.follow(config.model, readiness.stats, readiness.memory_pairs)
     app.add_exception_handler(ApiError, handle_api_error)
     app.add_exception_handler(HTTPException, handle_http_exception)
     _add_middleware(app, config)
@@ -106,7 +108,7 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
 
     async def metrics(_request: Request) -> Response:
         """Counters, gauges and histograms in Prometheus' text format."""
-        text, media_type = telemetry.exposition(readiness.stats())
+        text, media_type = telemetry.exposition()
         return Response(text, media_type=media_type)
 
     async def create_chat_completion(request: Request) -> Response:

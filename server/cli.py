@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from server.logs import log_to_stderr
+
 if TYPE_CHECKING:
     from server.settings import Settings
 
@@ -49,7 +51,7 @@ def serve(
     """Fetch what is missing, load the models and serve until SIGTERM or Ctrl-C."""
     given = {"host": host, "port": port}
     settings = _settings(config, {"server": {key: value for key, value in given.items() if value is not None}})
-    _log_to_stderr(settings.log_level)
+    log_to_stderr(settings.log_level, settings.log_format)
     for warning in settings.warnings():
         logging.getLogger(__name__).warning(warning)
     from server.serve import ServeError, run
@@ -57,6 +59,9 @@ def serve(
     try:
         run(settings)
     except ServeError as error:
+        if settings.log_format == "json":  # whoever reads the log reads no other lines
+            logging.getLogger(__name__).critical("%s", error)
+            raise typer.Exit(1) from None
         _fail(str(error))
 
 
@@ -64,7 +69,7 @@ def serve(
 def fetch(config: ConfigOption) -> None:
     """Download, verify and convert the models' weights, so that serving starts at once."""
     settings = _settings(config)
-    _log_to_stderr(settings.log_level)
+    log_to_stderr(settings.log_level, settings.log_format)
     from server.model_folders import fetch as fetch_models
     from server.weights import WeightsError
 
@@ -133,15 +138,6 @@ def _complain(message: str) -> None:
 def _fail(message: str) -> NoReturn:
     _complain(message)
     raise typer.Exit(1)
-
-
-def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
-    )
-    # Libraries speak up only when something is wrong; their request lines would repeat ours.
-    for name in ("httpx", "httpx2", "httpcore", "huggingface_hub", "transformers", "uvicorn", "filelock", "asyncio"):
-        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def main() -> None:

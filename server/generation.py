@@ -19,6 +19,7 @@ from server.answer_text import AnswerText, AnswerToken, Piece
 from server.errors import ApiError, context_exceeded, internal, invalid, unavailable
 from server.generation_plan import GenerationPlan
 from server.live_model import LiveModel
+from server.telemetry.request_watch import RequestWatch
 from server.text.stop_scope import StopScope
 from server.text.stop_strings import StopStrings
 
@@ -38,9 +39,12 @@ class Delta:
 class Generation:
     """Submitted when built: ApiError if the engine refuses. Iterate it once; close it always."""
 
-    def __init__(self, plan: GenerationPlan, model: LiveModel) -> None:
+    def __init__(self, plan: GenerationPlan, model: LiveModel, watch: RequestWatch) -> None:
+        """watch: is told of what is submitted, and of the end."""
         self._plan = plan
         self._model = model
+        self._watch = watch
+        watch.planned(plan)
         # The engine looks for stop strings in the same text that is shown, markup included.
         self._token_bytes = model.token_bytes
         if plan.reading is not None:
@@ -68,9 +72,12 @@ class Generation:
         try:
             for request in self._plan.requests:
                 streams.append(self._submit_one(request))
+                self._watch.submitted(request)
         except Exception as error:
+            refusal = self._refusal(error)
+            self._watch.fail(refusal)
             self.close()
-            raise self._refusal(error) from error
+            raise refusal from error
         return streams
 
     def _submit_one(self, request: GenerationRequest) -> RequestStream:
@@ -203,6 +210,7 @@ class Generation:
         """The answers, once everything has finished: of each prompt's candidates the likeliest per token, best first;
         all of them in order where none were to be picked."""
         every, wanted = self._plan.candidates_per_prompt, self._plan.choices_per_prompt
+        self._watch.close()
         best: list[int] = []
         for first in range(0, len(self._answers), every):
             candidates = range(first, first + every)

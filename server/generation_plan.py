@@ -12,6 +12,7 @@ from server.text.stop_strings import StopAutomaton
 class GenerationPlan:
     """What to generate, resolved: sequences in the order of the prompts, each prompt's candidates together.
 
+    answer_id: the response's own.
     prompt_tokens: of all prompts, each counted once however many candidates it has. choices_per_prompt: how many of
     its candidates are answers; all of them, unless the best are to be picked (Generation.best).
     show_stop: whether a stop string that ends an answer is part of its text. list_tokens: whether deltas list their
@@ -20,6 +21,7 @@ class GenerationPlan:
     so. reading: which markup in the answers' text is read by whoever renders them; None for text as it is.
     """
 
+    answer_id: str
     requests: tuple[GenerationRequest, ...]
     prompt_tokens: int
     candidates_per_prompt: int

@@ -2,6 +2,7 @@
 
 from server.placement import Machine, obstacles, place
 from server.settings import Settings
+from server.telemetry.variables import problems
 from server.weights import WeightStore
 
 
@@ -12,7 +13,7 @@ def preflight(settings: Settings) -> list[str]:
     Where everything is here, loading it says the same in seconds.
     """
     machine = Machine.here(settings)
-    if wrong := list(obstacles(settings, machine)):
+    if wrong := [*obstacles(settings, machine), *problems()]:
         return wrong
     store = WeightStore(settings.cache_dir)
     models = [(key, model, place(model, machine), store.here(model)) for key, model in settings.models.items()]

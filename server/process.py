@@ -21,7 +21,7 @@ from server.readiness import Readiness
 from server.serving_config import Served
 from server.settings import Settings
 from server.streaming import LAST_WORDS_SECONDS
-from server.telemetry import Telemetry
+from server.telemetry.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 

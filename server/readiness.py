@@ -65,11 +65,15 @@ class Readiness:
     def begin(self, when_ready: Callable[[], None]) -> None:
         """Load in the background; when_ready is called just before requests are let in."""
         self._task = asyncio.create_task(self._become_ready(when_ready), name="load")
+    def memory_pairs(self) -> dict[str, int]:
+        """Pairs that the correction memory holds, by proposer. From any thread."""
+        return {} if self._model is None else self._model.engine.memory_pairs()
+
 
     async def _become_ready(self, when_ready: Callable[[], None]) -> None:
         try:
             served = await self._load()
-            model = await asyncio.to_thread(LiveModel.build, served, self._config)
+            model = await asyncio.to_thread(LiveModel.build, served, self._config, self._auditor)
             await model.engine.start()
             self._model = model
             self.status = "warming up"

@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.errors import ApiError
+from server.logs import of_request
 
 _OPEN_PATHS = frozenset({"/health"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
@@ -36,7 +37,8 @@ class RequestId:
                 MutableHeaders(scope=message)["x-request-id"] = request_id
             await send(message)
 
-        await self.app(scope, receive, stamp)
+        with of_request(request_id):
+            await self.app(scope, receive, stamp)
 
 
 class ApiKeys:

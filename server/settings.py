@@ -186,6 +186,7 @@ class Settings(BaseSettings):
     cache_dir: Annotated[Path, AfterValidator(Path.expanduser)] = Field(default_factory=default_cache)
 
     _no_booleans = field_validator("*", mode="before")(classmethod(refuse_booleans))
+    log_format: Literal["text", "json"] = "text"
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -23,6 +23,7 @@ from server.streaming import (
     data_events,
     while_connected,
 )
+from server.telemetry.request_watch import RequestWatch
 from server.text.chat_template import PromptTooLongError, TemplateError
 from server.text.compiling import ConstraintsBusyError
 from server.workers import CONSTRAINTS, PROMPTS, WorkPool, busy
@@ -98,14 +99,16 @@ async def answer(
     model: LiveModel,
     renderer: Renderer,
     drain_seconds: float,
+    operation: str,
     events: Callable[[Chunks], AsyncIterator[bytes]] = data_events,
 ) -> Response:
     """Plan, submit, and answer; a client that leaves meanwhile stops the work at whatever stage it is.
 
-    events: how a stream's chunks become server-sent events.
+    operation: what telemetry calls it. events: how a stream's chunks become server-sent events.
     """
+    watch: RequestWatch = request.app.state.telemetry.watch(request.headers, operation, stream)
     try:
-        generation = Generation(await while_connected(request, plan), model)
+        generation = Generation(await while_connected(request, plan), model, watch)
         try:
             if stream:
                 await while_connected(request, generation.settle(SETTLE_SECONDS))
@@ -116,4 +119,9 @@ async def answer(
             generation.close()
             raise
     except ClientGoneError:
+        watch.close()
         return Response(status_code=_GONE)
+    except BaseException as error:
+        watch.fail(error)
+        watch.close()
+        raise

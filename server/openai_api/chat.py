@@ -15,6 +15,7 @@ from server.openai_api.tool_plan import around_answer, check_form, with_reading
 from server.openai_api.tools import tool_use
 from server.readiness import Readiness
 from server.serving_config import ServingConfig
+from server.telemetry.attributes import CHAT
 
 
 class ChatEndpoint:
@@ -34,7 +35,7 @@ class ChatEndpoint:
         pool = planning_pool(body.wishes, body.tool_choice)
         plan = in_thread(self._plan, body, envelope.id, model, model=model, param="messages", pool=pool)
         renderer = ChatRenderer(envelope, body, model.token_bytes)
-        return await answer(request, streamed, plan, model, renderer, self._config.drain_seconds)
+        return await answer(request, streamed, plan, model, renderer, self._config.drain_seconds, CHAT)
 
     def _plan(self, body: ChatBody, answer_id: str, model: LiveModel) -> GenerationPlan:
         limits = self._config.limits

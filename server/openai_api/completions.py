@@ -20,6 +20,7 @@ from server.openai_api.parameters import make_plan
 from server.openai_api.schemas import CompletionBody
 from server.readiness import Readiness
 from server.serving_config import ServingConfig
+from server.telemetry.attributes import TEXT_COMPLETION
 from server.text.detokenizer import Detokenizer
 from server.text.token_bytes import TokenBytes
 
@@ -44,7 +45,8 @@ class CompletionEndpoint:
         pool = planning_pool(body.wishes)
         plan = in_thread(self._plan, body, envelope.id, model, model=model, param="prompt", pool=pool)
         renderer = CompletionRenderer(envelope, body, model.token_bytes)
-        return await answer(request, bool(body.stream), plan, model, renderer, self._config.drain_seconds)
+        drain = self._config.drain_seconds
+        return await answer(request, bool(body.stream), plan, model, renderer, drain, TEXT_COMPLETION)
 
     def _plan(self, body: CompletionBody, answer_id: str, model: LiveModel) -> GenerationPlan:
         return make_plan(body, _encode_all(body.prompt, model), answer_id, self._config, model, "prompt")

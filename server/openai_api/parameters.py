@@ -76,6 +76,7 @@ def make_plan(
                 )
             )
     return GenerationPlan(
+        answer_id=answer_id,
         requests=tuple(requests),
         prompt_tokens=sum(len(prompt) for prompt in prompts),
         candidates_per_prompt=body.candidates,

@@ -20,6 +20,7 @@ from server.openai_api.tool_plan import around_answer, check_form, with_reading
 from server.openai_api.tools import tool_use
 from server.readiness import Readiness
 from server.serving_config import ServingConfig
+from server.telemetry.attributes import CHAT
 
 
 class ResponsesEndpoint:
@@ -37,7 +38,8 @@ class ResponsesEndpoint:
         pool = planning_pool(body.wishes, body.tool_choice)
         plan = in_thread(self._plan, body, response.id, model, model=model, param="input", pool=pool)
         renderer = ResponseRenderer(response, body, model.token_bytes)
-        return await answer(request, bool(body.stream), plan, model, renderer, self._config.drain_seconds, named_events)
+        drain = self._config.drain_seconds
+        return await answer(request, bool(body.stream), plan, model, renderer, drain, CHAT, named_events)
 
     async def absent(self, request: Request) -> Response:
         """Answers are not stored, so none can be found, deleted or cancelled."""

@@ -19,6 +19,7 @@ from server.openai_api.answer import answer, in_thread, planning_pool
 from server.openai_api.parameters import make_plan
 from server.readiness import Readiness
 from server.serving_config import ServingConfig
+from server.telemetry.attributes import TEXT_COMPLETION
 from server.tgi_api.errors import tgi_errors, token_events
 from server.tgi_api.schemas import GenerateBody, TextGeneration
 from server.tgi_api.tokens import TokenLister, alternatives, prefill
@@ -55,7 +56,8 @@ class GenerateEndpoints:
         pool = planning_pool(body.parameters.grammar is not None)
         plan = in_thread(self._plan, body, streamed, model, model=model, param="inputs", pool=pool)
         renderer = GenerateRenderer(body, model, in_list)
-        return await answer(request, streamed, plan, model, renderer, self._config.drain_seconds, token_events)
+        drain = self._config.drain_seconds
+        return await answer(request, streamed, plan, model, renderer, drain, TEXT_COMPLETION, token_events)
 
     def _plan(self, body: GenerateBody, streamed: bool, model: LiveModel) -> GenerationPlan:
         wanted = TextGeneration.of(body, self._config.model, streamed)

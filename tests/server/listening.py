@@ -11,7 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from server.app import create_app
-from server.telemetry import Telemetry
+from server.telemetry.telemetry import Telemetry
 from tests.server.asgi import until
 from tests.server.serving import KEY, serve_config, served
 

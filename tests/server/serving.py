@@ -21,7 +21,7 @@ from scheduler.limits import SchedulerLimits
 from server.app import create_app
 from server.language import Language
 from server.serving_config import Served, ServingConfig
-from server.telemetry import Telemetry
+from server.telemetry.telemetry import Telemetry
 from tests.tiny import loaded, noisy_copy
 
 MODEL = "org/tiny"

@@ -16,7 +16,7 @@ from server.model_folders import Folders
 from server.process import ServerProcess
 from server.serving_config import Served
 from server.settings_loading import load_settings
-from server.telemetry import Telemetry
+from server.telemetry.telemetry import Telemetry
 from tests.server.serving import MODEL, chat_body, client_of, error_of, running, serve_config, served
 
 CHAT = "/v1/chat/completions"

@@ -13,7 +13,7 @@ import pytest_asyncio
 from server.app import create_app
 from server.language import Language
 from server.serving_config import Served
-from server.telemetry import Telemetry
+from server.telemetry.telemetry import Telemetry
 from tests.server.openai_api.calls import (
     CALL,
     CHAT,
