@@ -290,10 +290,13 @@ class AsyncEngine:
         except Exception:
             logger.exception("the blocks of a finished sequence could not be released")
         event = job.finished_event(reason, message, now)
-        job.channel.put(event)
         if job is self._background:
             self._background = None
+            if reason is FinishReason.ABORT:
+                job.tell_scores()  # whoever asked goes on from there another time
+            job.channel.put(event)
             return
+        job.channel.put(event)
         self._left_at = now
         self._waiting.note_finish(now)
         self._totals.finished[reason] += 1

@@ -56,13 +56,18 @@ class Job:
         """Tell the consumer what a round delivered at monotonic time `now`; whether its first token was among it."""
         first = self.first_token_at is None and bool(tokens)
         prompt_done = first or (self.first_token_at is None and self.sequence.finished)
-        if prompt_done and self.sequence.request.prompt_logprobs is not None:
-            self.channel.put(PromptEvent(tuple(self.sequence.prompt_logprobs)))
+        if prompt_done:
+            self.tell_scores()
         if first:
             self.first_token_at = now
         if tokens:
             self.channel.put(TokensEvent(tokens))
         return first
+
+    def tell_scores(self) -> None:
+        """Tell the consumer what the target makes of the prompt, as far as it is known, if that was asked."""
+        if self.sequence.request.prompt_logprobs is not None:
+            self.channel.put(PromptEvent(tuple(self.sequence.prompt_logprobs)))
 
     def finished_event(self, reason: FinishReason, message: str | None, now: float) -> FinishedEvent:
         """What is told of a job that ends at monotonic time `now`."""

@@ -14,6 +14,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from server.audit.auditor import Auditor
+from server.audit.report import AuditEndpoints, AuditReport
 from server.errors import ApiError, ErrorBoundary, handle_api_error, handle_http_exception
 from server.openai_api.answer_schemas import (
     ChatCompletion,
@@ -53,7 +55,8 @@ def create_app(config: ServingConfig, load: Loader, telemetry: Telemetry | None 
     telemetry: the EngineObserver that the loader gives to AsyncEngine(..., observer=telemetry); one is made if absent.
     """
     telemetry = telemetry or Telemetry()
-    readiness = Readiness(config, load)
+    auditor = Auditor(config.audit, config.verifier_defaults.values())
+    readiness = Readiness(config, load, auditor)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -71,6 +74,7 @@ def create_app(config: ServingConfig, load: Loader, telemetry: Telemetry | None 
     app.add_exception_handler(HTTPException, handle_http_exception)
     _add_middleware(app, config)
     _add_routes(app, config, readiness, telemetry)
+    _add_audit(app, auditor)
     if config.api_keys:
         secure(app.openapi())  # the framework makes the document once and keeps it
     return app
@@ -181,3 +185,15 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
     add("/health", health, methods=["GET"], responses={200: {"model": Health}, 503: unwell})
     told = answers() | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
     add("/metrics", metrics, methods=["GET"], responses=told, response_class=Response)
+
+
+def _add_audit(app: FastAPI, auditor: Auditor) -> None:
+    audit = AuditEndpoints(auditor)
+    for method, endpoint in (("GET", audit.show), ("DELETE", audit.clear)):
+        app.add_api_route(
+            "/v1/audit",
+            endpoint,
+            methods=[method],
+            name="show_audit" if method == "GET" else "clear_audit",
+            responses=answers(AuditReport),
+        )

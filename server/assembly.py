@@ -69,6 +69,7 @@ def serving_config(settings: Settings) -> ServingConfig:
         tool_call_parser=settings.chat.tool_call_parser,
         reasoning_parser=settings.chat.reasoning_parser,
         limits=Limits(max_body_bytes=server.max_body_bytes, body_timeout=server.body_timeout),
+        audit=settings.audit,
     )
 
 

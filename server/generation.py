@@ -56,6 +56,8 @@ class Generation:
             for _ in plan.requests
         ]
         self._thoughts = [plan.reading.counter() if plan.reading is not None else None for _ in plan.requests]
+        constrained = plan.constraint is not None
+        self._audits = [model.auditor.watch(request, self._stop, constrained) for request in plan.requests]
         self._logprob_sums = [0.0] * len(plan.requests)
         self._finished: dict[int, FinishedEvent] = {}
         # By the first candidate of each prompt whose log-probabilities are still to be told: what came before them.
@@ -84,10 +86,15 @@ class Generation:
         plan = self._plan
         return self._model.engine.submit(
             request,
-            None if plan.stops is None else StopStrings(plan.stops, self._token_bytes, self._scope()),
+            self._stop(),
             grammar=None if plan.constraint is None else plan.constraint.start(request.end_token_ids),
             spans=None if plan.reading is None else plan.reading.spans(self._model.token_bytes),
         )
+
+    def _stop(self) -> StopStrings | None:
+        """A new walk through an answer that looks for stop strings."""
+        stops = self._plan.stops
+        return None if stops is None else StopStrings(stops, self._token_bytes, self._scope())
 
     def _scope(self) -> StopScope | None:
         """What of one answer its stop strings act on: one for the engine, and one like it for the text."""
@@ -163,6 +170,8 @@ class Generation:
         elif isinstance(event, TokensEvent):
             self.completion_tokens += len(event.tokens)
             self._count_thoughts(index, event)
+            if (audit := self._audits[index]) is not None:
+                audit.push(event.tokens)
             self._logprob_sums[index] += sum(token.logprobs.logprob for token in event.tokens if token.logprobs)
             piece = self._answers[index].push(event.tokens)
             if end is not None:
@@ -178,6 +187,8 @@ class Generation:
     def _finish(self, index: int, event: FinishedEvent, piece: Piece) -> Delta:
         """The last delta of a sequence; piece: what its last tokens have just let out."""
         self._finished[index] = event
+        if (audit := self._audits[index]) is not None:
+            self._model.auditor.offer(audit, event.reason)
         rest = self._answers[index].finish(event.reason)
         return Delta(index, piece.text + rest.text, piece.tokens + rest.tokens, event.reason.value)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from scheduler.engine import AsyncEngine
+from server.audit.auditor import Auditor
 from server.serving_config import Served, ServingConfig
 from server.text.chat_format import ChatFormat
 from server.text.chat_template import PromptBuilder
@@ -16,7 +17,8 @@ from server.text.token_bytes import TokenBytes
 class LiveModel:
     """max_context: what one sequence may take, prompt and output together. The other fields are as in Served and its
     Language. chat_format: how the model marks calls and reasoning.
-    fingerprint: OpenAI's system_fingerprint, equal for equal vocabularies, templates and contexts."""
+    fingerprint: OpenAI's system_fingerprint, equal for equal vocabularies, templates and contexts. auditor: which loose
+    answers are replayed, and what its guard has demoted."""
 
     engine: AsyncEngine
     token_bytes: TokenBytes
@@ -29,9 +31,10 @@ class LiveModel:
     has_draft: bool
     calibrated_drafters: frozenset[str]
     fingerprint: str
+    auditor: Auditor
 
     @classmethod
-    def build(cls, served: Served, config: ServingConfig) -> Self:
+    def build(cls, served: Served, config: ServingConfig, auditor: Auditor | None = None) -> Self:
         language, max_context = served.language, served.engine.max_context
         tokenizer, token_bytes, controls = language.tokenizer, language.token_bytes, language.control_token_ids
         template = str(getattr(tokenizer, "chat_template", ""))
@@ -50,4 +53,5 @@ class LiveModel:
             has_draft=served.has_draft,
             calibrated_drafters=served.calibrated_drafters,
             fingerprint=f"fp_{digest.hexdigest()[:10]}",
+            auditor=auditor or Auditor(config.audit),
         )

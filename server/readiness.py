@@ -16,6 +16,7 @@ from core.sequence import GenerationRequest
 from core.verifiers.params import OffParams
 from scheduler.events import FinishedEvent
 from scheduler.stats import EngineStats
+from server.audit.auditor import Auditor
 from server.errors import unavailable
 from server.live_model import LiveModel
 from server.serving_config import Served, ServingConfig
@@ -34,8 +35,9 @@ class Readiness:
     """status: where the life of the server stands. error: what loading raised, if it failed. engine_failure: why the
     engine gave up, if it did."""
 
-    def __init__(self, config: ServingConfig, load: Loader) -> None:
+    def __init__(self, config: ServingConfig, load: Loader, auditor: Auditor) -> None:
         self._config = config
+        self._auditor = auditor
         self._load = load
         self._model: LiveModel | None = None
         self._task: asyncio.Task[None] | None = None
@@ -83,6 +85,7 @@ class Readiness:
             logger.exception("loading the model failed")
             return
         when_ready()
+        self._auditor.start(model.engine)
         self.status = "ready"
         logger.info("ready: %s, context %d tokens", self._config.model, model.max_context)
 
@@ -92,6 +95,7 @@ class Readiness:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        await self._auditor.stop()
         return 0 if self._model is None else await self._model.engine.stop(self._config.drain_seconds)
 
 

@@ -14,6 +14,7 @@ from core.drafters.base import DRAFTERS
 from core.verifiers.params import VerifierParams
 from core.verifiers.registry import VERIFIERS
 from scheduler.engine import AsyncEngine
+from server.audit.settings import AuditSettings
 from server.language import Language
 
 
@@ -87,6 +88,7 @@ class ServingConfig:
     tool_call_parser: str = "auto"
     reasoning_parser: str = "auto"
     limits: Limits = field(default_factory=Limits)
+    audit: AuditSettings = field(default_factory=AuditSettings)
 
     def serves(self, name: str) -> bool:
         return name == self.model or name in self.aliases

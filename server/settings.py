@@ -23,6 +23,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, OffParams, StrictParams
+from server.audit.settings import AuditSettings
 from server.model_settings import ModelsSettings
 from server.settings_base import Section, conflict, refuse_booleans
 from server.weights.store import default_cache
@@ -180,6 +181,7 @@ class Settings(BaseSettings):
     scheduler: SchedulerSettings = SchedulerSettings()
     speculation: SpeculationSettings = SpeculationSettings()
     chat: ChatSettings = ChatSettings()
+    audit: AuditSettings = AuditSettings()
     server: ServerSettings = ServerSettings()
     threads: int | None = Field(None, ge=1, le=1024)
     log_level: Literal["debug", "info", "warning", "error"] = "info"

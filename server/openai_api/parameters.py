@@ -175,11 +175,12 @@ def _stops(body: Body, config: ServingConfig) -> StopAutomaton | None:
 
 def _speculation(body: Body, config: ServingConfig, model: LiveModel) -> _Speculation:
     try:
-        verifier = parse_verifier(
+        asked = parse_verifier(
             body.verifier, config.verifier_defaults, config.default_verifier, config.allowed_verifiers
         )
     except VerifierError as error:
         raise invalid(f"{error}.", error.param) from error
+    verifier, demoted = model.auditor.admitted(asked)
     able = [name for name in config.allowed_drafters if model.has_draft or name == "prompt_lookup"]
     drafter = _drafter(body, config, able)
     drafts = _num_draft_tokens(body, config)
@@ -191,10 +192,10 @@ def _speculation(body: Body, config: ServingConfig, model: LiveModel) -> _Specul
     others = ("prompt_lookup",) if free and drafter != "prompt_lookup" and "prompt_lookup" in able else ()
     from_request = body.num_draft_tokens is not None or (isinstance(body.verifier, dict) and "window" in body.verifier)
     try:
-        warning = check_window(verifier, drafts, from_request)
+        warning = check_window(asked, drafts, from_request)
     except VerifierError as error:
         raise invalid(f"{error}.", error.param) from error
-    warnings = (warning, _without_memory(verifier, drafter, model))
+    warnings = (demoted or warning, _without_memory(verifier, drafter, model))
     return _Speculation(verifier, drafter, others, drafts, adaptive, tuple(filter(None, warnings)))
 
 

@@ -159,3 +159,30 @@ async def test_nobody_has_been_there_since_the_last_one_left() -> None:
         assert before >= 0.02
         await collect(engine.submit(own("own")))
         assert engine.idle_seconds > before
+
+
+async def test_scores_known_when_somebody_comes_are_told_so_that_the_rest_can_be_asked_for() -> None:
+    prompt = tuple(random_prompt(200, 3))
+    scoring = replace(ask("whole", max_tokens=0), prompt=prompt, prompt_logprobs=0, background=True)
+    on = runtime()
+    async with serving(on) as engine:
+        everything = await scores(engine.submit(scoring))
+        await settled(engine)
+        rounds = 0
+        forward = on.target.forward
+
+        def count(layout: object) -> object:
+            nonlocal rounds
+            rounds += 1
+            return forward(layout)  # type: ignore[arg-type]
+
+        on.target.forward = count  # type: ignore[method-assign, assignment]
+        stream = engine.submit(scoring)
+        while rounds < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        user = engine.submit(ask("user"))
+        first = await scores(stream)
+        await collect(user)
+        assert 0 < len(first) < len(everything)
+        rest = await scores(engine.submit(replace(scoring, request_id="rest", scored_from=len(first))))
+        assert [*first, *rest] == pytest.approx(everything, abs=1e-4)
