@@ -17,7 +17,7 @@ from configs.stack.boards.promql import (
     ratio,
 )
 
-POSITION_ACCEPTED = "slipstream_speculation_position_accepted_total"
+POSITION_DELIVERED = "slipstream_speculation_position_delivered_total"
 POSITION_DRAFTED = "slipstream_speculation_position_drafted_total"
 SPEEDUP = "slipstream_speculation_estimated_speedup"
 HITS = "slipstream_correction_memory_hits_total"
@@ -50,7 +50,7 @@ def _acceptance() -> list[Panel]:
 
 def _drafts() -> list[Panel]:
     kept = Query(ratio(ACCEPTED, DRAFTED, CHOSEN, "drafter"), "{{drafter}}")
-    positions = ratio(POSITION_ACCEPTED, POSITION_DRAFTED, by="position")
+    positions = ratio(POSITION_DELIVERED, POSITION_DRAFTED, by="position")
     falling = "From a block's first draft on; where little is left, longer blocks do not pay."
     length = Query(ratio(DRAFTED, ROUNDS, CHOSEN, "drafter"), "{{drafter}}")
     bonus = Query(ratio(BONUS, ROUNDS, CHOSEN, "verifier"), "{{verifier}}")
