@@ -31,6 +31,8 @@ SAMPLES = {
     "SLIPSTREAM_SERVER__CORS_ORIGINS": '["*"]',
     "SLIPSTREAM_THREADS": "2",
     "SLIPSTREAM_LOG_LEVEL": "debug",
+    "SLIPSTREAM_LOG_FORMAT": "json",
+    "SLIPSTREAM_AUDIT__SAMPLE_RATE": "0.1",
 }
 
 Instruction = tuple[str, str]

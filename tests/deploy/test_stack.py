@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from server.telemetry import variables
 from tests.conftest import ROOT
 from tests.deploy.questions import BOARDS, STACK
 from tests.deploy.test_compose import COMPOSE, SERVICES, said
@@ -136,6 +137,21 @@ def test_spans_go_from_the_server_to_the_collector_to_jaeger_and_metrics_only_on
     assert host in WATCHERS
     assert jaeger["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"] == f"0.0.0.0:{port}"
     assert set(collector["service"]["pipelines"]) == {"traces"}
+
+
+@pytest.mark.parametrize(("given", "sent"), [(None, ["otlp_proto_grpc"]), ("", [])], ids=["default", "empty"])
+def test_the_server_sends_spans_by_grpc_unless_told_not_to(
+    given: str | None, sent: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in SERVICES["slipstream"]["environment"].items():
+        if name.startswith("OTEL_"):
+            monkeypatch.delenv(name, raising=False)
+            if value is not None:
+                monkeypatch.setenv(name, re.sub(r"\$\{\w+:?-([^}]*)\}", r"\1", value))
+    if given is not None:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", given)
+    assert [exporter.name for exporter in variables.exporters("TRACES")] == sent
+    assert variables.exporters("METRICS") == []
 
 
 @pytest.mark.parametrize(
