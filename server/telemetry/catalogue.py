@@ -38,6 +38,7 @@ _FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75
 _PER_TOKEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 _PHASE = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _LENGTHS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 24.0, 32.0)
+_GAPS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
 _SPEEDUPS = (0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 
 REQUEST_DURATION = Metric(
@@ -92,8 +93,8 @@ LOOSENED_TOKENS = Metric(
 POSITION_DRAFTED = Metric(
     "slipstream.speculation.position.drafted", "counter", "{token}", "Drafts checked at a position", ("position",)
 )
-POSITION_ACCEPTED = Metric(
-    "slipstream.speculation.position.accepted", "counter", "{token}", "Drafts delivered from it", ("position",)
+POSITION_DELIVERED = Metric(
+    "slipstream.speculation.position.delivered", "counter", "{token}", "Drafts delivered from it", ("position",)
 )
 ACCEPTANCE_LENGTH = Metric(
     "slipstream.speculation.acceptance_length",
@@ -131,6 +132,31 @@ MEMORY_LOOKUPS = Metric(
 )
 MEMORY_HITS = Metric(
     "slipstream.correction_memory.hits", "counter", "{lookup}", "Of them, those whose pair it holds often enough"
+)
+
+AUDIT_ANSWERS = Metric(
+    "slipstream.audit.answers", "counter", "{answer}", "Loosened answers that the audit has replayed", ("verifier",)
+)
+AUDIT_LOOSENED_TOKENS = Metric(
+    "slipstream.audit.loosened.tokens", "counter", "{token}", "Their loosened tokens that were judged", ("verifier",)
+)
+AUDIT_RECONVERGED_TOKENS = Metric(
+    "slipstream.audit.reconverged.tokens",
+    "counter",
+    "{token}",
+    "Of those, ones after which the target came back to the delivered text",
+    ("verifier",),
+)
+AUDIT_LOGPROB_GAP = Metric(
+    "slipstream.audit.logprob_gap",
+    "histogram",
+    "{nat}",
+    "Nats a token by which the target prefers its own answer to the delivered one; 0 where it does not",
+    ("verifier",),
+    _GAPS,
+)
+AUDIT_DEMOTED = Metric(
+    "slipstream.audit.demoted", "gauge", "1", "Whether the guard has put strict in a verifier's place", ("verifier",)
 )
 
 METRICS = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

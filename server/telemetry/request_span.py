@@ -99,13 +99,14 @@ class RequestSpan:
                 attributes.RESPONSE_MODEL: model,
                 attributes.RESPONSE_FINISH_REASONS: [event.reason.value for event in events],
                 attributes.USAGE_INPUT_TOKENS: plan.prompt_tokens,
-                attributes.USAGE_OUTPUT_TOKENS: sum(event.completion_tokens for event in events),
                 attributes.USAGE_CACHED_TOKENS: sum(event.cached_prompt_tokens for event in firsts),
             }
         )
 
-    def add_report(self, report: Mapping[str, object]) -> None:
-        """The answer's `speculation`, figure by figure; warnings are sentences, and stay in the answer."""
+    def add_report(self, report: Mapping[str, object], events: Sequence[FinishedEvent]) -> None:
+        """What was delivered: the answer's tokens and its `speculation`, figure by figure; warnings are sentences, and
+        stay in the answer."""
+        self._span.set_attribute(attributes.USAGE_OUTPUT_TOKENS, sum(event.completion_tokens for event in events))
         for name, value in report.items():
             if isinstance(value, Mapping):
                 for part, figure in value.items():

@@ -7,7 +7,7 @@ server/generation.py), the engine how each sequence ended, which may be long aft
 import logging
 import time
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from core.provenance import FinishReason
 from core.sequence import GenerationRequest
@@ -36,7 +36,7 @@ class RequestWatch:
     def __init__(
         self,
         figures: AnswerFigures,
-        by_sequence: "MutableMapping[str, Self]",
+        by_sequence: "MutableMapping[str, RequestWatch]",
         operation: str,
         model: str,
         streamed: bool,
@@ -122,15 +122,18 @@ class RequestWatch:
     def _end_answer(self, plan: GenerationPlan, error: str | None) -> None:
         order = [request.request_id for request in plan.requests if request.request_id in self._events]
         events, first = [self._events[name] for name in order], plan.requests[0]
-        speculation = report.speculation(first.verifier.type, first.drafter, events)
-        self._figures.speculated(speculation, events)
         if error is None:
             self._figures.answer_completed(events, self._labels)
         if self._span is not None:
             for index, name in enumerate(order):
                 self._span.add_sequence(index, self._submitted[name], self._events[name])
             self._span.add_answer(plan, events, self._model)
-            self._span.add_report(speculation)
+        if not any(event.reason is FinishReason.ERROR for event in events):
+            # A round that died may have counted what it never delivered, so failed answers report nothing.
+            speculation = report.speculation(first.verifier.type, first.drafter, events)
+            self._figures.speculated(speculation, events)
+            if self._span is not None:
+                self._span.add_report(speculation, events)
 
     def _last_token_at(self) -> float:
         return max(self._submitted[name] + event.timings.total_seconds for name, event in self._events.items())

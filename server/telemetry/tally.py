@@ -73,7 +73,7 @@ class Tally:
         """The order is the one in which they are read."""
         observe = instruments.observed_counter
         observe(catalogue.LOOSENED_TOKENS, self._loosened)
-        observe(catalogue.POSITION_ACCEPTED, lambda: _by_position(self._accepted_at))
+        observe(catalogue.POSITION_DELIVERED, lambda: _by_position(self._accepted_at))
         observe(catalogue.POSITION_DRAFTED, lambda: _by_position(self._drafted_at))
         observe(catalogue.ACCEPTED_TOKENS, lambda: self._by_pair("accepted"))
         observe(catalogue.DRAFT_TOKENS, lambda: self._by_pair("drafts"))

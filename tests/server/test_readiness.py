@@ -78,8 +78,8 @@ async def test_telemetry_ends_with_the_application() -> None:
     app = create_app(serve_config(), served, telemetry)
     async with app.router.lifespan_context(app), client_of(app) as client:
         await app.state.readiness._task
-        assert "slipstream_kv_blocks_total" in (await client.get("/metrics")).text
-    assert telemetry.exposition(app.state.readiness.stats())[0] == b""
+        assert "slipstream_kv_blocks_limit" in (await client.get("/metrics")).text
+    assert telemetry.exposition()[0] == b""
 
 
 async def test_models_are_listed_and_retrieved_also_with_slashes() -> None:

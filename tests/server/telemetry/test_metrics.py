@@ -1,25 +1,24 @@
-"""/metrics tells what answers tell, in bounded series."""
+"""/metrics tells what answers tell, at every moment, in bounded series."""
 
 import asyncio
+import random
+from typing import Any
 
 import httpx
+import pytest
+from prometheus_client import Metric
 
+from core.sequence import Sequence
+from scheduler.events import FinishedEvent, TokensEvent
+from server.telemetry.catalogue import METRICS
+from server.telemetry.telemetry import Telemetry
 from tests.server.asgi import until
-from tests.server.serving import chat, chat_body, complete, only_ascii
+from tests.server.serving import MODEL, chat, chat_body, complete, make_engine, only_ascii
+from tests.server.telemetry.scrape import parsed, scraped, total
+from tests.tiny import make_request
 
 PLAIN = {"logit_bias": only_ascii()}
-
-
-async def series(client: httpx.AsyncClient) -> dict[str, float]:
-    response = await client.get("/metrics")
-    assert response.status_code == 200
-    assert response.headers["content-type"].startswith("text/plain")
-    lines = [line for line in response.text.splitlines() if line and not line.startswith("#")]
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
-
-
-def total(values: dict[str, float], family: str) -> float:
-    return sum(value for name, value in values.items() if name.split("{")[0] == family)
+LOOSE = {"verifier": {"type": "lossy", "threshold": 0.1}, "drafter": "model", "num_draft_tokens": 4}
 
 
 async def test_counters_are_the_reports_own_figures(client: httpx.AsyncClient) -> None:
@@ -29,69 +28,200 @@ async def test_counters_are_the_reports_own_figures(client: httpx.AsyncClient) -
         reports.append(answer["speculation"])
         generated += answer["usage"]["completion_tokens"]
         prompted += 2 * answer["usage"]["prompt_tokens"]
-    values = await series(client)
-    assert total(values, "slipstream_generated_tokens_total") == generated
-    assert total(values, "slipstream_prompt_tokens_total") == prompted
+    families = await scraped(client)
+    assert total(families, "slipstream_generated_tokens_total") == generated
+    assert total(families, "slipstream_prompt_tokens_total") == prompted
     for field in ("draft_tokens", "accepted_tokens", "bonus_tokens", "rounds"):
-        assert total(values, f"slipstream_speculation_{field}_total") == sum(report[field] for report in reports)
+        assert total(families, f"slipstream_speculation_{field}_total") == sum(report[field] for report in reports)
     loosened = sum(sum(report["loosened_tokens"].values()) for report in reports)
-    assert total(values, "slipstream_speculation_loosened_tokens_total") == loosened > 0
-    assert total(values, "slipstream_requests_total") == 8
-    assert values['slipstream_requests_total{drafter="none",finish_reason="length",verifier="off"}'] == 2
+    assert total(families, "slipstream_speculation_loosened_tokens_total") == loosened > 0
+    assert total(families, "slipstream_requests_total") == 8
+    off = {"verifier": "off", "drafter": "none", "finish_reason": "length"}
+    assert total(families, "slipstream_requests_total", **off) == 2
+
+
+async def test_the_speedup_over_time_is_that_of_the_answers(client: httpx.AsyncClient) -> None:
+    answers = [await chat(client, verifier="strict", max_tokens=40, **PLAIN) for _ in range(3)]
+    families = await scraped(client)
+    speedups = [answer["speculation"]["estimated_speedup"] for answer in answers]
+    assert total(families, "slipstream_speculation_estimated_speedup_sum") == pytest.approx(sum(speedups))
+    off, rounds = (total(families, f"slipstream_speculation_{name}_seconds_total") for name in ("off", "round"))
+    assert min(speedups) <= off / rounds + 1e-4
+    assert off / rounds <= max(speedups) + 1e-4
+    await chat(client, verifier="off", max_tokens=10)
+    assert total(await scraped(client), "slipstream_speculation_estimated_speedup_count") == 3
 
 
 async def test_the_warm_up_request_is_in_no_figure(client: httpx.AsyncClient) -> None:
-    values = await series(client)
-    assert total(values, "slipstream_generated_tokens_total") == 0
-    assert total(values, "slipstream_requests_total") == 0
+    families = await scraped(client)
+    for sample in ("slipstream_generated_tokens_total", "slipstream_requests_total", "slipstream_prompt_tokens_total"):
+        assert total(families, sample) == 0
+    assert total(families, "slipstream_round_phase_duration_seconds_count") == 0
 
 
 async def test_families_that_others_search_by_name_are_unique(client: httpx.AsyncClient) -> None:
-    await chat(client, verifier="lossy", **PLAIN)
-    totals = {name.split("{")[0] for name in await series(client) if name.split("{")[0].endswith("_total")}
+    await chat(client, **LOOSE, **PLAIN)
+    totals = {one.name for family in (await scraped(client)).values() for one in family.samples}
+    totals = {name for name in totals if name.endswith("_total")}
     assert {name for name in totals if "generat" in name and "token" in name} == {"slipstream_generated_tokens_total"}
     assert {name for name in totals if "accept" in name} == {"slipstream_speculation_accepted_tokens_total"}
-    drafted = {name for name in await series(client) if "draft" in name and "token" in name and "_total" in name}
-    assert {name.split("{")[0] for name in drafted} == {"slipstream_speculation_draft_tokens_total"}
+    drafted = {name for name in totals if "draft" in name and "token" in name}
+    assert drafted == {"slipstream_speculation_draft_tokens_total"}
 
 
 async def test_gauges_follow_the_engine(client: httpx.AsyncClient) -> None:
     task = asyncio.create_task(chat(client, max_tokens=150, verifier="off", **PLAIN))
 
     async def running() -> bool:
-        return (await series(client))["slipstream_requests_running"] > 0
+        return total(await scraped(client), "slipstream_requests_running") > 0
 
     await until(running)
-    values = await series(client)
-    assert values["slipstream_kv_blocks_used"] > 0
-    assert values["slipstream_kv_blocks_total"] == 200
+    assert _blocks(await scraped(client))["used"] > 0
     await task
-    values = await series(client)
-    assert values["slipstream_requests_running"] == values["slipstream_requests_waiting"] == 0
-    assert values["slipstream_kv_blocks_used"] == 0
-    assert values["slipstream_kv_blocks_cached"] > 0
+    families = await scraped(client)
+    assert total(families, "slipstream_requests_running") == total(families, "slipstream_requests_waiting") == 0
+    blocks = _blocks(families)
+    assert blocks["used"] == 0
+    assert blocks["cached"] > 0
+    assert sum(blocks.values()) == total(families, "slipstream_kv_blocks_limit") == 200
 
 
-async def test_histograms_have_one_entry_per_sequence(client: httpx.AsyncClient) -> None:
-    await chat(client, n=2, max_tokens=20, **PLAIN)
-    values = await series(client)
-    for family in (
-        "gen_ai_server_request_duration_seconds",
-        "gen_ai_server_time_to_first_token_seconds",
-        "gen_ai_server_time_per_output_token_seconds",
-        "slipstream_speculation_acceptance_length",
-    ):
-        assert total(values, f"{family}_count") == 2, family
-        assert total(values, f"{family}_sum") > 0
-    phases = [name for name in values if name.startswith("slipstream_round_phase_duration_seconds_count")]
-    assert len(phases) == 3
+def _blocks(families: dict[str, Metric]) -> dict[str, float]:
+    return {one.labels["state"]: one.value for one in families["slipstream_kv_blocks"].samples}
+
+
+async def test_a_request_is_one_entry_of_a_histogram_however_many_choices_it_has(client: httpx.AsyncClient) -> None:
+    await chat(client, n=2, max_tokens=20, verifier="strict", **PLAIN)
+    families = await scraped(client)
+    labels = {"gen_ai_operation_name": "chat", "gen_ai_request_model": MODEL, "verifier": "strict"}
+    for family in ("request_duration", "time_to_first_token", "time_per_output_token"):
+        assert total(families, f"gen_ai_server_{family}_seconds_count", **labels) == 1, family
+        assert total(families, f"gen_ai_server_{family}_seconds_sum", **labels) > 0
+    assert total(families, "slipstream_speculation_acceptance_length_count", verifier="strict") == 1
+    counts = [
+        total(families, "slipstream_round_phase_duration_seconds_count", phase=phase)
+        for phase in ("draft", "verify", "host", "schedule")
+    ]
+    assert counts[0] > 0
+    assert len(set(counts)) == 1
+
+
+async def test_positions_tell_how_far_drafts_are_accepted(client: httpx.AsyncClient) -> None:
+    fixed = {"draft_length": "fixed", "num_draft_tokens": 5, "drafter": "model"}
+    report = (await complete(client, max_tokens=60, verifier="strict", **fixed, **PLAIN))["speculation"]
+    families = await scraped(client)
+    drafted, delivered = (
+        [
+            total(families, f"slipstream_speculation_position_{name}_total", position=str(position))
+            for position in range(1, 65)
+        ]
+        for name in ("drafted", "delivered")
+    )
+    assert drafted == sorted(drafted, reverse=True)
+    assert delivered == sorted(delivered, reverse=True)
+    assert all(some <= every for some, every in zip(delivered, drafted, strict=True))
+    assert sum(drafted) == report["draft_tokens"]
+    assert sum(delivered) == report["accepted_tokens"] > 0
+    assert drafted[5] == 0
 
 
 async def test_client_text_never_becomes_a_label(client: httpx.AsyncClient) -> None:
-    await complete(client)
-    before = len(await series(client))
+    await chat(client, max_tokens=1)
+    before = await _series(client)
     for index in range(20):
         await client.post("/v1/chat/completions", json={**chat_body(), "model": f"junk-{index}"})
         await client.post("/v1/chat/completions", json=chat_body(user=f"user-{index}", max_tokens=1))
         await client.get(f"/nothing/{index}")
-    assert len(await series(client)) - before < 30
+    assert await _series(client) == before
+
+
+async def _series(client: httpx.AsyncClient) -> set[tuple[str, frozenset[tuple[str, str]]]]:
+    families = await scraped(client)
+    return {(one.name, frozenset(one.labels.items())) for family in families.values() for one in family.samples}
+
+
+async def test_every_series_is_of_a_known_metric_and_carries_known_labels(client: httpx.AsyncClient) -> None:
+    for verifier in ("off", "strict", "fly", "csd", "hybrid", "lossy"):
+        await chat(client, verifier=verifier, num_draft_tokens=8, max_tokens=20, **PLAIN)
+    assert (await client.post("/v1/chat/completions", json=chat_body("king " * 400))).status_code == 400
+    known = {metric.prometheus: metric for metric in METRICS}
+    families = await scraped(client)
+    families.pop("target_info", None), families.pop("target", None)
+    for name, family in families.items():
+        metric = known[name]
+        assert family.type == metric.kind, name
+        labels = {label for one in family.samples for label in one.labels} - {"le"}
+        assert labels <= {label.replace(".", "_") for label in metric.labels}, name
+
+
+async def test_no_counter_exceeds_what_was_delivered_however_answers_end(client: httpx.AsyncClient) -> None:
+    """Answers of all kinds, some of them left by their clients, while somebody scrapes without a pause."""
+    chance, checked = random.Random(7), 0
+
+    async def ask(number: int) -> None:
+        verifier = chance.choice(["off", "strict", "lossy", "fly"])
+        body = chat_body(f"{number} once", verifier=verifier, num_draft_tokens=8, max_tokens=60, **PLAIN)
+        asking = client.post("/v1/chat/completions", json=body)
+        try:
+            async with asyncio.timeout(chance.choice([0.05, 0.2, 30])):
+                await asking
+        except TimeoutError:
+            pass
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(ask(number)) for number in range(12)]
+        while not all(task.done() for task in tasks):
+            _check_wholes(await scraped(client))
+            checked += 1
+            await asyncio.sleep(0.002)
+    assert checked > 20
+    families = await scraped(client)
+    assert total(families, "slipstream_requests_total", finish_reason="abort") > 0
+    assert total(families, "slipstream_requests_total") == 12
+
+
+def _check_wholes(families: dict[str, Metric]) -> None:
+    def count(name: str) -> float:
+        return total(families, f"slipstream_{name}_total")
+
+    accepted, bonus = count("speculation_accepted_tokens"), count("speculation_bonus_tokens")
+    assert accepted <= count("speculation_draft_tokens")
+    assert accepted + bonus <= count("generated_tokens")
+    assert count("speculation_loosened_tokens") <= accepted
+    assert count("speculation_position_delivered") == accepted
+    assert count("speculation_position_drafted") == count("speculation_draft_tokens")
+
+
+async def test_tokens_of_a_round_that_died_are_in_no_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first sequence of the round has committed its tokens when the second one's commit fails."""
+    telemetry = Telemetry()
+    telemetry.begin()
+    engine = make_engine(telemetry)
+    real, commits, delivered = Sequence.commit, 0, 0
+
+    def commit(sequence: Sequence, tokens: Any) -> Any:
+        nonlocal commits
+        commits += 1
+        if commits == 8:
+            raise RuntimeError("cut short")
+        return real(sequence, tokens)
+
+    async def consume(name: str) -> FinishedEvent:
+        nonlocal delivered
+        request = make_request([1, 2, 3], request_id=name, max_tokens=20, drafter="model", num_draft_tokens=3)
+        async for event in engine.submit(request):
+            if isinstance(event, TokensEvent):
+                delivered += len(event.tokens)
+        assert isinstance(event, FinishedEvent)
+        return event
+
+    monkeypatch.setattr(Sequence, "commit", commit)
+    await engine.start()
+    ends = await asyncio.gather(consume("a"), consume("b"))
+    await engine.stop()
+    assert {end.reason.value for end in ends} == {"error"}
+    assert sum(end.completion_tokens for end in ends) > delivered > 0  # the round did count more
+    families = parsed(telemetry.exposition()[0].decode())
+    assert total(families, "slipstream_generated_tokens_total") == delivered
+    assert total(families, "slipstream_speculation_accepted_tokens_total") <= delivered
+    assert total(families, "slipstream_requests_total", finish_reason="error") == 2
