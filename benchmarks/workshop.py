@@ -104,7 +104,7 @@ class Workshop:
             return ItemResult(sequence, (), 0, 0)
         drafted = item.num_drafts
         if drafted and item.min_reach > 0:
-            sure = (step for step in range(1, drafted) if self.acceptance**step < item.min_reach)
+            sure = (step for step in range(1, drafted) if self.acceptance ** (item.doubt * step) < item.min_reach)
             drafted = next(sure, drafted)  # the first that is too doubtful is still taken
         for step in range(drafted):
             steps[step] = steps.get(step, 0) + 1

@@ -104,6 +104,7 @@ def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> tuple[list[D
         if drafter in MODEL_DRAFTERS and drafts_with_model(sequence, runtime.draft_reach):
             job.limit = model_draft_limit(sequence, job.limit, runtime.draft_reach)
             job.min_reach, job.min_guessed_reach = item.min_reach, item.min_guessed_reach
+            job.doubt, job.forgiving = item.doubt, item.forgiving
             job.guess_tokens = runtime.guess_tokens if drafter == "multilevel" else 0
             with_model.append(job)
         elif drafter == "prompt_lookup":

@@ -13,8 +13,8 @@ class RoundItem:
     num_tokens: known tokens to feed, 1 .. sequence.pending; fewer than pending is a prefill chunk
     with more to come, which yields no token, nor does the last one if none is asked for. num_drafts: at
     most so many drafts, those included that a grammar forces. drafter: who proposes the others this time; None for
-    the request's own, "none" for nobody. min_reach, min_guessed_reach, 0 to 1: the draft model goes on only while it
-    finds what it drafted likely enough (`DraftJob`); 0 never asks it.
+    the request's own, "none" for nobody. min_reach, min_guessed_reach, 0 to 1: the draft model goes on only while what
+    it drafted is likely enough to be accepted, in which doubt and forgiving have a say (`DraftJob`); 0 never asks it.
     """
 
     sequence: Sequence
@@ -23,6 +23,8 @@ class RoundItem:
     drafter: str | None = None
     min_reach: float = 0.0
     min_guessed_reach: float | None = None
+    doubt: float = 1.0
+    forgiving: float = 0.0
 
     @property
     def proposer(self) -> str:

@@ -153,7 +153,7 @@ class Acceptance:
         if outcome.loosened or could:
             self.deferred.add(len(outcome.loosened), len(outcome.loosened) + could, self.fade)
         if outcome.doubt is not None:
-            self.mistakes.add(float(outcome.rejected), outcome.doubt, self.fade)
+            self.mistakes.add(float(outcome.rejected + len(outcome.loosened)), outcome.doubt, self.fade)
         if outcome.drafter == "multilevel" and outcome.turns:
             self.turns[min(outcome.match, LONGEST_MATCH)].add(outcome.drafted, outcome.turns, self.fade)
 

@@ -9,6 +9,8 @@ from core.forward_costs import ForwardCosts
 GUESSED_DRAFTS = 2.0
 """That a forward of the draft model yields where lookup has a guess for it, at the least worth counting on."""
 
+_SUREST = 0.95  # highest reach that a draft model is asked for
+
 
 class Option(NamedTuple):
     """One way to draft for a sequence. first, later: as in Acceptance. cap: the most drafts. per_turn: drafts that one
@@ -73,3 +75,13 @@ def cheapest_row(costs: ForwardCosts, base: Base, most: int) -> float:
     """Seconds of one of up to `most` more rows, where they come cheapest."""
     seconds = costs.target.over(base.rows + np.arange(most + 1, dtype=np.float64))
     return float(((seconds[1:] - seconds[0]) / np.arange(1, most + 1)).min())
+
+
+def least_reaches(rate: float, per_row: float, step: float) -> tuple[float, float]:
+    """The chance of being delivered that a draft must have at a rate in tokens a second, if its row takes `per_row`
+    seconds and its draft forward `step`: where that yields no other draft, and where it yields GUESSED_DRAFTS. 0 where
+    there is no draft forward."""
+    if not step:
+        return 0.0, 0.0
+    alone, guessed = (rate * (per_row + step / drafts) for drafts in (1.0, GUESSED_DRAFTS))
+    return min(alone, _SUREST), min(guessed, _SUREST)

@@ -108,7 +108,7 @@ class DraftPlanner:
         window, loosening = window_of(sequence.request), drafting.acceptance.loosening()
         choice, tokens, _ = choose_block(costs, len(sequence.tokens), options, window, loosening)
         if choice.option is not None:
-            drafting.wish = Wish(choice.option.drafter, choice.num_drafts, match=match, tokens=tokens)
+            drafting.wish = _wish(job, choice, match, tokens, forgiving=loosening)
         elif (next_one := due(drafting, options)) is not None:
             drafting.wish = probe(next_one[0], match)
 
@@ -155,7 +155,8 @@ class DraftPlanner:
         load = Load(verdict.seconds, float(base.rows), sum(base.draft_rows[:1]))
         for job, choice, (_, match) in zip(jobs, verdict.choices, found, strict=True):
             if choice.option is not None:
-                job.drafting.wish = _strict_wish(job, choice, match, base.bounded)
+                tokens = 1 + choice.option.expected(choice.num_drafts)
+                job.drafting.wish = _wish(job, choice, match, tokens, may_grow=not base.bounded)
                 load.rows += choice.num_drafts
                 load.draft_rows += choice.option.turn_rows
         self._rate = verdict.rate
@@ -220,20 +221,27 @@ def _affordable_rows(costs: ForwardCosts, seconds: float, most: int) -> int:
     return least
 
 
-def _strict_wish(job: Job, choice: Choice, match: int, bounded: bool) -> Wish:
-    """A block that the draft model stays sure of may grow to twice what is expected to pay, unless the round's time is
-    bounded or its last drafts were all wrong.
+def _wish(job: Job, choice: Choice, match: int, tokens: float, may_grow: bool = False, forgiving: float = 0.0) -> Wish:
+    """forgiving: the chance that a wrong draft is accepted. may_grow: a block that the draft model stays sure of may
+    become twice as long as is expected to pay, unless its last drafts were all wrong. A loose one may not: its
+    neighbours could neither cut it nor count on so much.
 
-    It is asked for min_reach in its own terms: where it is wrong `doubt` times as often as it expects, what it gives a
-    chance of p is accepted with about p ** doubt.
+    Nothing but the sequence's own history and the choice is asked here, so a loose block ends where it does whatever
+    the load: what the draft model says depends on the text alone.
     """
     option = choice.option
     assert option is not None
-    tokens = 1 + option.expected(choice.num_drafts)
     if not option.per_turn:
         return Wish(option.drafter, choice.num_drafts, choice.min_reach, match, tokens)
-    cautious = bounded or not job.drafting.warm
-    most = choice.num_drafts if cautious else min(2 * choice.num_drafts, option.cap)
-    power = 1 / job.drafting.acceptance.doubt()
-    least, guessed = choice.min_reach**power, choice.min_guessed_reach**power
-    return Wish(option.drafter, most, least, match, tokens, min_guessed_reach=guessed)
+    grows = may_grow and job.drafting.warm
+    most = min(2 * choice.num_drafts, option.cap) if grows else choice.num_drafts
+    return Wish(
+        option.drafter,
+        most,
+        choice.min_reach,
+        match,
+        tokens,
+        min_guessed_reach=choice.min_guessed_reach,
+        doubt=job.drafting.acceptance.doubt(),
+        forgiving=forgiving,
+    )

@@ -7,12 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from core.forward_costs import Floats, ForwardCosts
-from scheduler.draft_option import GUESSED_DRAFTS, Base, Choice, Option, cheapest_row
+from scheduler.draft_option import Base, Choice, Option, cheapest_row, least_reaches
 
 Places = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Rows and columns in a table of options and their drafts."""
-
-_SUREST = 0.95  # highest reach that a draft model is asked for
 
 
 class Found(NamedTuple):
@@ -148,14 +146,6 @@ class Table:
         for row, count in enumerate(np.bincount(found.taken).tolist()):
             if count:
                 option = self.options[row]
-                choices[int(self.owner[row])] = Choice(option, count, *_least_reaches(found, row, option, per_row))
+                step = float(found.share[row]) * option.per_turn
+                choices[int(self.owner[row])] = Choice(option, count, *least_reaches(found.rate, per_row, step))
         return tuple(choices)
-
-
-def _least_reaches(found: Found, row: int, option: Option, per_row: float) -> tuple[float, float]:
-    """What a draft must be worth whose forward yields no other, and one whose forward yields GUESSED_DRAFTS."""
-    if not option.per_turn:
-        return 0.0, 0.0
-    step = float(found.share[row]) * option.per_turn
-    alone, guessed = (found.rate * (per_row + step / drafts) for drafts in (1.0, GUESSED_DRAFTS))
-    return min(alone, _SUREST), min(guessed, _SUREST)

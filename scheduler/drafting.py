@@ -14,10 +14,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # rounds without a drafter's drafts before i
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """num_drafts of `drafter`, going on while the draft model finds them likely enough (RoundItem: min_reach,
-    min_guessed_reach). match: tokens of
-    the suffix that lookup found. tokens: that the round is expected to deliver for it. probe: it is not expected to
-    pay, but to show whether drafting does again."""
+    """num_drafts of `drafter`, going on while they are likely enough (RoundItem: min_reach, min_guessed_reach, doubt,
+    forgiving). match: tokens of the suffix that lookup found. tokens: that the round is expected to deliver for it.
+    probe: it is not expected to pay, but to show whether drafting does again."""
 
     drafter: str = "none"
     num_drafts: int = 0
@@ -26,6 +25,8 @@ class Wish:
     tokens: float = 1.0
     probe: bool = False
     min_guessed_reach: float | None = None
+    doubt: float = 1.0
+    forgiving: float = 0.0
 
 
 NOTHING = Wish()

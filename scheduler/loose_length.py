@@ -9,7 +9,8 @@ only a draft with so many behind it can be forgiven.
                                            right(j)                                otherwise
 
 A block no longer than the window makes such a verifier strict. Of two lengths that are worth nearly the same, the
-one with room behind a mismatch is taken.
+one with room behind a mismatch is taken. Like a strict one the block ends early where the draft model is in doubt, the
+chance of being forgiven counted in: what the draft model says depends on the sequence's own text alone, too.
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from functools import lru_cache
 import numpy as np
 
 from core.forward_costs import Floats, ForwardCosts, RowCurve
-from scheduler.draft_option import Choice, Option
+from scheduler.draft_option import Choice, Option, least_reaches
 
 NEARLY = 0.97  # of the best rate
 
@@ -64,7 +65,12 @@ def choose_block(
             if rates[at] > roomy[0]:
                 roomy = (float(rates[at]), Choice(option, at), float(tokens[at]), float(seconds[at]))
     taken = roomy if window and roomy[0] >= NEARLY * best[0] else best
-    return taken[1:]
+    rate, choice = taken[:2]
+    if choice.option is not None and choice.option.per_turn and costs.draft is not None:
+        per_row = costs.target.at(choice.num_drafts + 2) - costs.target.at(choice.num_drafts + 1)
+        reaches = least_reaches(rate, per_row, costs.draft.at(choice.option.turn_rows))
+        choice = choice._replace(min_reach=reaches[0], min_guessed_reach=reaches[1])
+    return choice, *taken[2:]
 
 
 def _block_seconds(costs: ForwardCosts, positions: int, option: Option) -> Floats:

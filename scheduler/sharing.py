@@ -36,8 +36,8 @@ class Share:
         wish = self.job.drafting.wish
         if wish is None or not self.num_drafts:
             return RoundItem(self.job.sequence, self.num_tokens, self.num_drafts)
-        reaches = wish.min_reach, wish.min_guessed_reach
-        return RoundItem(self.job.sequence, self.num_tokens, self.num_drafts, wish.drafter, *reaches)
+        caution = wish.min_reach, wish.min_guessed_reach, wish.doubt, wish.forgiving
+        return RoundItem(self.job.sequence, self.num_tokens, self.num_drafts, wish.drafter, *caution)
 
     @property
     def chunk_cost(self) -> int:

@@ -30,23 +30,27 @@ class DraftStep(NamedTuple):
 class DraftJob:
     """One sequence's order for a round, filled in by its drafter.
 
-    limit: at most so many drafts. min_reach, 0 to 1: the first draft that the draft model gives less than this
-    chance of being reached and accepted is its last; 0: it is never asked. min_guessed_reach: likewise, and lower,
-    where lookup has a guess for the next turn, which may then yield several drafts; None for min_reach.
+    limit: at most so many drafts. min_reach, 0 to 1: the first draft with less than this chance of being reached and
+    accepted is its last; 0: the draft model is never asked. min_guessed_reach: likewise, and lower, where lookup has a
+    guess for the next turn, which may then yield several drafts; None for min_reach. A draft that the draft model gives
+    a probability of p is right with a chance of p ** doubt, and accepted though wrong with one of `forgiving`.
     guess_tokens: the longest guess that lookup makes for the draft model, 0 for none.
-    drafts: the proposal, d[0..K-1]. reaches: the chance of each; empty where min_reach is 0. turns: draft forwards it
-    took part in. fed: how many leading tokens of `sequence.tokens + drafts` have valid draft KV afterwards; the
-    drafts among them are unverified, so only the round, which knows how many were accepted, may turn this into a
-    watermark.
+    drafts: the proposal, d[0..K-1]. reaches: the product of the draft model's own probabilities up to each; empty where
+    min_reach is 0. reach: the chance that the last is reached and accepted. turns: draft forwards it took part in.
+    fed: how many leading tokens of `sequence.tokens + drafts` have valid draft KV afterwards; the drafts among them are
+    unverified, so only the round, which knows how many were accepted, may turn this into a watermark.
     """
 
     sequence: Sequence
     limit: int
     min_reach: float = 0.0
     min_guessed_reach: float | None = None
+    doubt: float = 1.0
+    forgiving: float = 0.0
     guess_tokens: int = 0
     drafts: list[int] = field(default_factory=list)
     reaches: list[float] = field(default_factory=list)
+    reach: float = 1.0
     turns: int = 0
     fed: int = 0
 
@@ -61,19 +65,19 @@ class DraftJob:
         return self.min_guessed_reach
 
     def worth_a_turn(self, guessed: bool) -> bool:
-        """Whether it is likely enough that all drafts so far are right. guessed: lookup has a guess for the turn."""
+        """Whether it is likely enough that all drafts so far are accepted. guessed: lookup has a guess for the turn."""
         if not self.reaches:
             return True
         if guessed and self.min_guessed_reach is not None:
-            return self.reaches[-1] >= self.min_guessed_reach
-        return self.reaches[-1] >= self.min_reach
+            return self.reach >= self.min_guessed_reach
+        return self.reach >= self.min_reach
 
     def extend(self, tokens: list[int], chances: list[float] | None = None) -> bool:
         """Take proposed tokens up to the limit, the first end token, the first that the sequence's grammar forbids or
         the first whose reach is too low; True while more are wanted.
 
-        chances: the draft model's own probability of each. A draft's reach is the product of all up to it. The first
-        below min_reach is still taken: its forward is paid for, and the row that checks it costs the target less.
+        chances: the draft model's own probability of each. The first draft below min_reach is still taken: its forward
+        is paid for, and the row that checks it costs the target less.
         """
         ends, grammar = self.sequence.request.end_token_ids, self.sequence.grammar
         legal = tokens if grammar is None else legal_part(grammar, self.drafts, tokens)
@@ -82,14 +86,19 @@ class DraftJob:
                 return False
             self.drafts.append(token)
             if chances is not None:
-                self.reaches.append((self.reaches[-1] if self.reaches else 1.0) * chances[index])
-                if self.reaches[-1] < self.least_reach:
+                self._count(chances[index])
+                if self.reach < self.least_reach:
                     return False
             if token in ends:
                 return False
         if len(legal) < len(tokens) or (grammar is not None and grammar.ends_with(self.drafts)):
             return False
         return len(self.drafts) < self.limit
+
+    def _count(self, chance: float) -> None:
+        self.reaches.append((self.reaches[-1] if self.reaches else 1.0) * chance)
+        right = chance**self.doubt
+        self.reach *= right + (1 - right) * self.forgiving
 
 
 def legal_part(grammar: Grammar, drafts: list[int], tokens: list[int]) -> list[int]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from itertools import pairwise
 
 import pytest
@@ -103,6 +104,30 @@ def test_a_guess_keeps_a_doubtful_draft_model_going_where_it_may_yield_more(draf
     assert all(reach >= least for result in alike for reach in result.reaches[:-1])
     if drafter == "model":
         assert [result.reaches for result in results] == [result.reaches for result in alike]
+
+
+@given(
+    st.lists(st.floats(0.01, 1.0), min_size=1, max_size=12),
+    st.floats(0.1, 3.0),
+    st.floats(0.0, 1.0),
+    st.floats(0.01, 0.95),
+)
+def test_drafting_stops_behind_the_first_draft_too_unlikely_to_be_right_or_forgiven(
+    chances: list[float], doubt: float, forgiving: float, least: float
+) -> None:
+    job = DraftJob(Sequence(ask()), 12, least, doubt=doubt, forgiving=forgiving)
+    for chance in chances:
+        if not job.extend([7], [chance]):
+            break
+    reach, expected = 1.0, 0
+    for chance in chances:
+        right = chance**doubt
+        reach *= 1 - (1 - right) * (1 - forgiving)
+        expected += 1
+        if reach < least:
+            break
+    assert len(job.drafts) == expected or reach == pytest.approx(least)
+    assert job.reaches[-1] == pytest.approx(math.prod(chances[: len(job.drafts)]))
 
 
 def test_reach_is_the_product_of_the_drafts_own_probabilities() -> None:

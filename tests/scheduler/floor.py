@@ -158,7 +158,7 @@ class Floor:
         known, name = len(sequence.tokens), job.request_id
         drafts = item.num_drafts
         if self.confidence is not None and item.min_reach > 0:  # the first that is too doubtful is still taken
-            drafts = next((n for n in range(1, drafts) if self.confidence**n < item.min_reach), drafts)
+            drafts = next((n for n in range(1, drafts) if self.confidence ** (item.doubt * n) < item.min_reach), drafts)
         if sequence.output_len:
             self.boundaries.setdefault(name, []).append((sequence.output_len, drafts))
         accepted = self.accepted(name, known, drafts)

@@ -103,21 +103,24 @@ def test_a_full_house_does_not_draft() -> None:
     ),
     num_blocks=st.integers(24, 60),
     slower=st.floats(0.2, 5.0),
+    confidence=st.one_of(st.none(), st.floats(0.5, 1.0)),
 )
 def test_a_loose_sequences_blocks_are_its_own_affair(
-    company: list[tuple[str, int, int, int]], num_blocks: int, slower: float
+    company: list[tuple[str, int, int, int]], num_blocks: int, slower: float, confidence: float | None
 ) -> None:
     """Whoever runs beside it, preempts it or has taught the server, whatever rounds cost meanwhile."""
     mine = loose("mine", max_tokens=40)
     now = ForwardCosts(RowCurve({1: 0.1 * slower, 8: 0.5}), RowCurve({1: 0.03, 8: 0.3}))
     crowded = floor(0.8, costs(now=now), prefill_chunk=12, max_context=90)
     crowded.pool.__init__(num_blocks, 4)  # type: ignore[misc]
+    crowded.confidence = confidence
     for n, (verifier, drafts, tokens, priority) in enumerate(company):
         k = 0 if verifier == "off" else drafts
         crowded.add(request(f"{n}", verifier, k, 9, tokens, priority, "model", adaptive=True))
     crowded.add(mine, at=5.0)
     crowded.run()
     alone = floor(0.8, max_context=90)
+    alone.confidence = confidence
     alone.add(mine)
     alone.run()
     assert crowded.boundaries["mine"] == alone.boundaries["mine"]

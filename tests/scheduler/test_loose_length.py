@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.forward_costs import ForwardCosts, RowCurve
 from scheduler.draft_option import Option
-from scheduler.loose_length import expected_drafts
+from scheduler.loose_length import choose_block, expected_drafts
 
 CHANCES = st.floats(0, 0.98)
 
@@ -22,3 +23,14 @@ def test_only_a_mismatch_with_its_window_in_the_block_may_be_forgiven(
             reach *= right + (1 - right) * (loosening if draft <= length - window else 0.0)
             expected += reach
         assert found[length] == pytest.approx(expected)
+
+
+def test_a_loose_block_ends_early_where_a_draft_is_worth_less_than_its_row_and_forward() -> None:
+    costs = ForwardCosts(RowCurve({1: 100.0, 2: 110.0, 30: 390.0}), RowCurve({1: 30.0}))
+    option = Option("model", 0.9, 0.9, 10, per_turn=1.0)
+    choice, tokens, seconds = choose_block(costs, 0, [option], window=0, loosening=0.25)
+    assert choice.num_drafts > 1
+    assert choice.min_reach == pytest.approx(tokens / seconds * (10 + 30))
+    assert choice.min_guessed_reach == pytest.approx(tokens / seconds * (10 + 30 / 2))
+    lookup, _, _ = choose_block(costs, 0, [Option("prompt_lookup", 0.9, 0.9, 10)], window=0, loosening=0.25)
+    assert (lookup.num_drafts > 1, lookup.min_reach) == (True, 0.0)  # its drafts cost no forward to be stopped before
