@@ -95,11 +95,16 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: str, form: LogFormat) -> None:
-    """Set up logging for the whole process; libraries' and Python's warnings come in the same form."""
+    """Set up logging for the whole process, Python's warnings included. Safe to call again."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     handler.addFilter(_AddIds())
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    root = logging.getLogger()
+    for known in root.handlers[:]:
+        if isinstance(known.formatter, TextFormatter | JsonFormatter):
+            root.removeHandler(known)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
     logging.captureWarnings(form == "json")
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
