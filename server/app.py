@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from server.audit.auditor import Auditor
+from server.audit.instruments import AuditInstruments
 from server.audit.report import AuditEndpoints, AuditReport
 from server.errors import ApiError, ErrorBoundary, handle_api_error, handle_http_exception
 from server.openai_api.answer_schemas import (
@@ -56,6 +57,7 @@ def create_app(config: ServingConfig, load: Loader, telemetry: Telemetry | None 
     """
     telemetry = telemetry or Telemetry()
     auditor = Auditor(config.audit, config.verifier_defaults.values())
+    AuditInstruments(auditor, telemetry.instruments)
     readiness = Readiness(config, load, auditor)
 
     @asynccontextmanager

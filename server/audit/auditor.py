@@ -36,22 +36,17 @@ class AuditObserver(Protocol):
 
 
 class Auditor:
-    """defaults: the server's own parameter sets. Belongs on the event loop, but for `admitted`."""
+    """defaults: the server's own parameter sets. observer: hears of every replayed answer. Belongs on the event loop,
+    but for `admitted`."""
 
-    def __init__(
-        self,
-        settings: AuditSettings,
-        defaults: Iterable[VerifierParams] = (),
-        observer: AuditObserver | None = None,
-        seed: int | None = None,
-    ) -> None:
+    def __init__(self, settings: AuditSettings, defaults: Iterable[VerifierParams] = ()) -> None:
         self.settings = settings
         self.figures = Figures(settings.floor, settings.min_tokens, [one for one in defaults if _loose(one)])
         self.skipped: Counter[str] = Counter()
         self.dropped = 0
         self.failed = 0
-        self._observer = observer
-        self._random = random.Random(seed)
+        self.observer: AuditObserver | None = None
+        self._random = random.Random()
         self._queue: deque[AnswerRecord] = deque()
         self._queued_tokens = 0
         self._current: AnswerRecord | None = None
@@ -168,8 +163,8 @@ class Auditor:
         verifier = record.request.verifier
         if (demotion := self.figures.add(verifier, found)) is not None:
             log.warning("audit: %s is demoted to strict: %s", verifier.model_dump_json(), self._why(demotion))
-        if self._observer is not None:
-            self._observer.on_audit(verifier.type, found)
+        if self.observer is not None:
+            self.observer.on_audit(verifier.type, found)
 
     def _why(self, demotion: Demotion) -> str:
         return (

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from jsonschema import Draft202012Validator
+from prometheus_client.parser import text_string_to_metric_families
 
 from core.provenance import FinishReason, Provenance
 from core.sequence import CommittedToken
@@ -57,6 +58,17 @@ async def audited(client: httpx.AsyncClient, answers: int) -> dict[str, Any]:
     return await report(client)
 
 
+def samples_of(metrics: str) -> dict[str, float]:
+    """fly's samples of the audit, by name."""
+    families = text_string_to_metric_families(metrics)
+    return {
+        sample.name: sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name.startswith("slipstream_audit") and sample.labels.get("verifier") == "fly"
+    }
+
+
 async def test_a_loosened_answer_is_replayed_and_told_of() -> None:
     async with auditing() as (app, client):
         answer = await complete(client, **ASKING)
@@ -71,6 +83,12 @@ async def test_a_loosened_answer_is_replayed_and_told_of() -> None:
         assert one["interval"][0] <= one["reconverged_share"] <= one["interval"][1]
         gap = one["logprob"]
         assert gap["gap"] == pytest.approx(gap["own"] - gap["delivered"], abs=2e-4)
+        samples = samples_of((await client.get("/metrics")).text)
+        assert samples["slipstream_audit_answers_total"] == 1
+        assert samples["slipstream_audit_loosened_tokens_total"] == one["audited_tokens"]
+        assert samples.get("slipstream_audit_reconverged_tokens_total", 0) == one["reconverged_tokens"]
+        assert samples["slipstream_audit_logprob_gap_sum"] == pytest.approx(max(0, gap["gap"]), abs=1e-3)
+        assert samples["slipstream_audit_demoted"] == 0
         schema = app.openapi()
         shape = schema["paths"]["/v1/audit"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
         Draft202012Validator({**shape, "components": schema["components"]}).validate(told)
@@ -191,6 +209,7 @@ async def test_the_guard_puts_strict_in_place_and_says_so_until_it_is_lifted(
         assert wanted["demoted"]["share"] < 1
         assert "is demoted to strict" in caplog.text
 
+        assert samples_of((await client.get("/metrics")).text)["slipstream_audit_demoted"] == 1
         answer = await chat(client, **ASKING)
         assert answer["speculation"]["verifier"] == "strict"
         assert sum(answer["speculation"]["loosened_tokens"].values()) == 0
