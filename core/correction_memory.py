@@ -115,6 +115,13 @@ class CorrectionMemory:
             self._tables[proposer] = self._tables[proposer].merge(other._tables[proposer], self.cap)
         self.origin = self.origin.union(other.origin)
 
+    def pruned(self, cap: int | None, least: int) -> "CorrectionMemory":
+        """The same with at most `cap` pairs a table, and none that occurs less than `least` times."""
+        tables = {proposer: table.fold(cap).at_least(least) for proposer, table in self._tables.items()}
+        return CorrectionMemory(
+            self.target, self.draft, cap=self.cap, created=self.created, tables=tables, origin=self.origin
+        )
+
     def check_models(self, target: str, draft: str | None) -> None:
         """MemoryFileError unless this memory fits the models with these fingerprints.
 

@@ -54,11 +54,12 @@ class MemorySnapshot:
     @property
     def num_pairs(self) -> int:
         """Distinct pairs held."""
-        return int(self.keys.size) + sum(1 for key in self.recent if not self._in_arrays(key))
-
-    def _in_arrays(self, key: int) -> bool:
-        index = int(self.keys.searchsorted(key))
-        return index < self.keys.size and bool(self.keys[index] == key)
+        recent = np.fromiter(self.recent.keys(), dtype=np.int64, count=len(self.recent))
+        return int(
+            self.keys.size
+            + recent.size
+            - np.count_nonzero(self.keys.searchsorted(recent, "right") - self.keys.searchsorted(recent))
+        )
 
     def add(self, pairs: Mapping[int, int], samples: int, tokens: int, cap: int) -> "MemorySnapshot":
         """The table with `pairs` (key -> count), samples and tokens added.
@@ -88,6 +89,13 @@ class MemorySnapshot:
             kept[np.flatnonzero(counts == least)[: cap - np.count_nonzero(kept)]] = True
             keys, counts = keys[kept], counts[kept]
         return MemorySnapshot(freeze(keys), freeze(counts), {}, self.calibrated_samples, self.calibrated_tokens)
+
+    def at_least(self, least: int) -> "MemorySnapshot":
+        """Without the pairs that occur less often."""
+        folded = self.fold()
+        often = folded.occurrences >= least
+        keys, counts = freeze(folded.keys[often]), freeze(folded.occurrences[often])
+        return MemorySnapshot(keys, counts, {}, self.calibrated_samples, self.calibrated_tokens)
 
     def merge(self, other: "MemorySnapshot", cap: int) -> "MemorySnapshot":
         """Both tables' counts, samples and tokens summed, then folded."""

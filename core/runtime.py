@@ -10,6 +10,8 @@ from core.forward_costs import LiveCosts
 from core.models.kv_cache import BlockPool
 from core.models.runner import ModelRunner
 
+MAX_NGRAM = 4  # tokens of the longest suffix looked up
+
 
 @dataclass(slots=True)
 class Runtime:
@@ -29,7 +31,7 @@ class Runtime:
     cost: CostTable = field(default_factory=CostTable)
     forward_costs: LiveCosts = field(default_factory=LiveCosts)
     guess_tokens: int = 6
-    max_ngram: int = 4
+    max_ngram: int = MAX_NGRAM
 
     def available_drafters(self) -> tuple[str, ...]:
         return DRAFTERS if self.draft is not None else ("prompt_lookup",)

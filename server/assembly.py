@@ -10,7 +10,6 @@ from types import MappingProxyType
 import torch
 
 from core.correction_memory import CorrectionMemory, MemoryFileError
-from core.drafters.base import DRAFTERS
 from core.forward_costs import ForwardCosts, RowCurve
 from core.models.attention import choose_backend, common_block_size
 from core.models.graphs_cuda import CudaRecorder
@@ -30,6 +29,8 @@ from server.heaviest import HeaviestRounds
 from server.kv_size import kv_tokens, measured_scratch
 from server.language import Language, load_tokenizer
 from server.memory import model_memory, too_large
+from server.memory_settings import CorrectionMemorySettings
+from server.memory_store.serving import ServedMemory, serve_memory
 from server.model_folders import Folders
 from server.model_settings import ModelSettings
 from server.placement import Machine, Placement, obstacles, place
@@ -101,7 +102,8 @@ def _assemble(settings: Settings, folders: Folders, observer: EngineObserver | N
     draft = None
     if settings.models.draft is not None and folders.draft is not None:
         draft = _load(settings.models.draft, placements[1], folders.draft)
-    runtime = _runtime(settings, target, draft)
+    remembered = _memory(settings.speculation.correction_memory, target, draft)
+    runtime = _runtime(settings, target, draft, remembered.memory)
     measure_step_costs(runtime, _limits(settings, target), _pinned(settings.speculation.costs))
     engine = AsyncEngine(runtime, _limits(settings, target), observer)
     if draft is not None:
@@ -110,7 +112,9 @@ def _assemble(settings: Settings, folders: Folders, observer: EngineObserver | N
         engine=engine,
         language=language,
         has_draft=draft is not None,
-        calibrated_drafters=frozenset(name for name in DRAFTERS if runtime.memory.snapshot(name).num_pairs),
+        calibrated_drafters=remembered.drafters,
+        memory=remembered.memory,
+        exchange=remembered.exchange,
     )
 
 
@@ -185,7 +189,7 @@ def _limits(settings: Settings, target: LoadedModel) -> SchedulerLimits:
     )
 
 
-def _runtime(settings: Settings, target: LoadedModel, draft: LoadedModel | None) -> Runtime:
+def _runtime(settings: Settings, target: LoadedModel, draft: LoadedModel | None, memory: CorrectionMemory) -> Runtime:
     """One pool of blocks, whose ids index the KV of both models."""
     models = [target] if draft is None else [target, draft]
     try:
@@ -214,7 +218,7 @@ def _runtime(settings: Settings, target: LoadedModel, draft: LoadedModel | None)
         pool=BlockPool(num_blocks, block_size),
         draft=runners[1] if draft is not None else None,
         control_ids=target.control_token_ids,
-        memory=_memory(settings.speculation.correction_memory, target, draft),
+        memory=memory,
     )
 
 
@@ -224,13 +228,8 @@ def _pinned(costs: CostSettings | None) -> ForwardCosts | None:
     return ForwardCosts(RowCurve(costs.target), RowCurve(costs.draft) if costs.draft else None)
 
 
-def _memory(file: Path | None, target: LoadedModel, draft: LoadedModel | None) -> CorrectionMemory:
-    draft_fingerprint = draft.fingerprint if draft is not None else None
-    if file is None:
-        return CorrectionMemory(target.fingerprint, draft_fingerprint)
+def _memory(settings: CorrectionMemorySettings | None, target: LoadedModel, draft: LoadedModel | None) -> ServedMemory:
     try:
-        memory = CorrectionMemory.load(file)
-        memory.check_models(target.fingerprint, draft_fingerprint)
+        return serve_memory(settings, target.fingerprint, draft.fingerprint if draft is not None else None)
     except MemoryFileError as error:
         raise AssemblyError(f"speculation.correction_memory: {error}") from error
-    return memory

@@ -1,4 +1,4 @@
-"""The command line: `slipstream serve`, `fetch`, `config check`, `bench`.
+"""The command line: `slipstream serve`, `fetch`, `config check`, `calibrate`, `memory`, `bench`.
 
 Exit codes: 2 if the configuration or the arguments are wrong, 1 if anything else stands in the way. Heavy imports
 wait until a command needs them, so `--help` is quick.
@@ -7,22 +7,19 @@ wait until a command needs them, so `--help` is quick.
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
 
+from server.cli_calibrate import calibrate
+from server.cli_memory import memory_app
+from server.console import ConfigOption, complain, fail, settings_of
 from server.logs import log_to_stderr
-
-if TYPE_CHECKING:
-    from server.settings import Settings
 
 app = typer.Typer(name="slipstream", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 config_app = typer.Typer(no_args_is_help=True, help="Look at configuration files.")
 app.add_typer(config_app, name="config")
-
-ConfigOption = Annotated[
-    Path, typer.Option("--config", "-c", envvar="SLIPSTREAM_CONFIG", help="YAML file, such as configs/demo.yaml.")
-]
+app.add_typer(memory_app, name="memory")
 
 
 def _version(wanted: bool) -> None:
@@ -50,7 +47,7 @@ def serve(
 ) -> None:
     """Fetch what is missing, load the models and serve until SIGTERM or Ctrl-C."""
     given = {"host": host, "port": port}
-    settings = _settings(config, {"server": {key: value for key, value in given.items() if value is not None}})
+    settings = settings_of(config, {"server": {key: value for key, value in given.items() if value is not None}})
     log_to_stderr(settings.log_level, settings.log_format)
     for warning in settings.warnings():
         logging.getLogger(__name__).warning(warning)
@@ -62,13 +59,13 @@ def serve(
         if settings.log_format == "json":  # whoever reads the log reads no other lines
             logging.getLogger(__name__).critical("%s", error)
             raise typer.Exit(1) from None
-        _fail(str(error))
+        fail(str(error))
 
 
 @app.command()
 def fetch(config: ConfigOption) -> None:
     """Download, verify and convert the models' weights, so that serving starts at once."""
-    settings = _settings(config)
+    settings = settings_of(config)
     log_to_stderr(settings.log_level, settings.log_format)
     from server.model_folders import fetch as fetch_models
     from server.weights import WeightsError
@@ -76,7 +73,7 @@ def fetch(config: ConfigOption) -> None:
     try:
         folders = fetch_models(settings)
     except WeightsError as error:
-        _fail(str(error))
+        fail(str(error))
     for label, folder in (("target", folders.target), ("draft", folders.draft)):
         if folder is not None:
             typer.echo(f"{label}: {folder}")
@@ -96,17 +93,20 @@ def config_check(files: Annotated[list[Path], typer.Argument(help="YAML files.",
             lines = report(load_settings(file))
         except ConfigError as error:
             wrong = True
-            _complain(str(error))
+            complain(str(error))
             continue
         except (ExpectationError, InvalidModelFile, UnsupportedModel) as error:
             wrong = True
-            _complain(f"{file}: {error}")
+            complain(f"{file}: {error}")
             continue
         typer.echo(f"{file}: valid")
         for line in lines:
             typer.echo(f"  {line}")
     if wrong:
         raise typer.Exit(2)
+
+
+app.command()(calibrate)
 
 
 @app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -117,27 +117,7 @@ def bench(context: typer.Context) -> None:
     try:
         run_bench(context.args)
     except BenchMissingError as error:
-        _fail(str(error))
-
-
-def _settings(file: Path, flags: dict[str, Any] | None = None) -> "Settings":
-    from server.settings_loading import ConfigError, load_settings
-
-    try:
-        return load_settings(file, flags)
-    except ConfigError as error:
-        _complain(str(error))
-        raise typer.Exit(2) from None
-
-
-def _complain(message: str) -> None:
-    for line in message.splitlines():
-        typer.echo(f"slipstream: {line}", err=True)
-
-
-def _fail(message: str) -> NoReturn:
-    _complain(message)
-    raise typer.Exit(1)
+        fail(str(error))
 
 
 def main() -> None:

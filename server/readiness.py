@@ -19,6 +19,7 @@ from scheduler.stats import EngineStats
 from server.audit.auditor import Auditor
 from server.errors import unavailable
 from server.live_model import LiveModel
+from server.memory_store.exchange import MemoryExchange
 from server.serving_config import Served, ServingConfig
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class Readiness:
         self._auditor = auditor
         self._load = load
         self._model: LiveModel | None = None
+        self._exchange: MemoryExchange | None = None
         self._task: asyncio.Task[None] | None = None
         self.status = "loading"
         self.error: Exception | None = None
@@ -62,15 +64,16 @@ class Readiness:
         return None if self._model is None else self._model.engine.failure
 
     def stats(self) -> EngineStats | None:
+        """Of the engine now, if there is one. From any thread."""
         return None if self._model is None else self._model.engine.stats()
 
-    def begin(self, when_ready: Callable[[], None]) -> None:
-        """Load in the background; when_ready is called just before requests are let in."""
-        self._task = asyncio.create_task(self._become_ready(when_ready), name="load")
     def memory_pairs(self) -> dict[str, int]:
         """Pairs that the correction memory holds, by proposer. From any thread."""
         return {} if self._model is None else self._model.engine.memory_pairs()
 
+    def begin(self, when_ready: Callable[[], None]) -> None:
+        """Load in the background; when_ready is called just before requests are let in."""
+        self._task = asyncio.create_task(self._become_ready(when_ready), name="load")
 
     async def _become_ready(self, when_ready: Callable[[], None]) -> None:
         try:
@@ -80,6 +83,9 @@ class Readiness:
             self._model = model
             self.status = "warming up"
             await _warm_up(model)
+            if served.exchange is not None:
+                self._exchange = served.exchange
+                self._exchange.start()
         except Exception as error:
             self.status, self.error = "failed", error
             logger.exception("loading the model failed")
@@ -96,7 +102,10 @@ class Readiness:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._auditor.stop()
-        return 0 if self._model is None else await self._model.engine.stop(self._config.drain_seconds)
+        cut_off = 0 if self._model is None else await self._model.engine.stop(self._config.drain_seconds)
+        if self._exchange is not None:
+            await asyncio.to_thread(self._exchange.stop)
+        return cut_off
 
 
 async def _warm_up(model: LiveModel) -> None:

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from core.correction_memory import CorrectionMemory
 from core.drafters.base import DRAFTERS
 from core.verifiers.params import VerifierParams
 from core.verifiers.registry import VERIFIERS
 from scheduler.engine import AsyncEngine
 from server.audit.settings import AuditSettings
 from server.language import Language
+from server.memory_store.exchange import MemoryExchange
 
 
 def _verifier_defaults() -> Mapping[str, VerifierParams]:
@@ -99,10 +101,13 @@ class Served:
     """What the loader returns.
 
     engine: not started yet. language: of the target. has_draft: whether there is a draft model. calibrated_drafters:
-    those for whose drafts the correction memory holds pairs; csd loosens nothing of any other's.
+    those for whose drafts the correction memory holds pairs; csd loosens nothing of any other's. memory: the engine's.
+    exchange: what shares its counts with other servers; not started yet.
     """
 
     engine: AsyncEngine
     language: Language
     has_draft: bool
     calibrated_drafters: frozenset[str] = frozenset()
+    memory: CorrectionMemory = field(default_factory=CorrectionMemory)
+    exchange: MemoryExchange | None = None

@@ -24,6 +24,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, OffParams, StrictParams
 from server.audit.settings import AuditSettings
+from server.memory_settings import CorrectionMemorySettings, from_source
 from server.model_settings import ModelsSettings
 from server.settings_base import Section, conflict, refuse_booleans
 from server.weights.store import default_cache
@@ -101,7 +102,7 @@ class SpeculationSettings(Section):
 
     draft_length: `fixed` drafts num_draft_tokens each round, `adaptive` as many of them as pay. costs: what loose
     verifiers' adaptive lengths are weighed with, in place of what each start measures, so that their answers are the
-    same after it. correction_memory: CSD's table, a file; without one csd loosens nothing.
+    same after it. correction_memory: CSD's table, a file or a database; without one csd loosens nothing.
     """
 
     verifier: VerifierName = "strict"
@@ -114,7 +115,7 @@ class SpeculationSettings(Section):
     draft_length: DraftLength = "adaptive"
     costs: CostSettings | None = None
     strict_prefix: int = Field(0, ge=0)
-    correction_memory: Path | None = None
+    correction_memory: Annotated[CorrectionMemorySettings | None, BeforeValidator(from_source)] = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -185,10 +186,10 @@ class Settings(BaseSettings):
     server: ServerSettings = ServerSettings()
     threads: int | None = Field(None, ge=1, le=1024)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = "text"
     cache_dir: Annotated[Path, AfterValidator(Path.expanduser)] = Field(default_factory=default_cache)
 
     _no_booleans = field_validator("*", mode="before")(classmethod(refuse_booleans))
-    log_format: Literal["text", "json"] = "text"
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

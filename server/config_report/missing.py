@@ -8,6 +8,7 @@ from server.config_report.devices import configured_tokens, least_bytes
 from server.config_report.facts import ModelFacts
 from server.device_memory import DeviceMemory
 from server.memory import by_device
+from server.memory_settings import is_url
 from server.placement import Machine, obstacles
 from server.settings import Settings
 from server.weights import HuggingFaceSource, LocalSource
@@ -25,13 +26,18 @@ def missing(
     yield from _memory(settings, models, here)
     yield from _weights(models)
     yield from _disk(settings, models)
-    file = settings.speculation.correction_memory
-    if file is not None and not file.is_file():
-        yield f"speculation.correction_memory: no file {file.absolute()}"
+    yield from _correction_memory(settings)
     if not machine.has_flash_attn and any(
         m.placed.cuda_index is not None and m.placed.attention == "auto" for m in models
     ):
         yield "flash-attn is not installed (pip install 'slipstream[gpu]'): attention by torch's own kernels instead"
+
+
+def _correction_memory(settings: Settings) -> Iterator[str]:
+    """A database is not asked: it need not be reachable from here yet."""
+    memory = settings.speculation.correction_memory
+    if memory is not None and not is_url(memory.source) and not (file := Path(memory.source)).is_file():
+        yield f"speculation.correction_memory: no file {file.absolute()}"
 
 
 def _memory(settings: Settings, models: list[ModelFacts], here: Mapping[str, DeviceMemory]) -> Iterator[str]:

@@ -1,0 +1,2 @@
+class CalibrationError(Exception):
+    """A calibration cannot begin or go on; the message says why and what to do."""

@@ -1,0 +1,141 @@
+"""Many prompts at a time through the engine, each counted in the store once it has been answered to its end."""
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from core.sampling_params import SamplingParams
+from core.sequence import GenerationRequest
+from core.verifiers.params import StrictParams
+from scheduler.admission import ContextTooLong
+from scheduler.events import FinishedEvent, TokensEvent
+from server.calibration.errors import CalibrationError
+from server.calibration.prompts import Message, Sample
+from server.calibration.recorder import Recorder
+from server.calibration.replay import lookup_corrections
+from server.live_model import LiveModel
+from server.memory_store import MemoryStore
+from server.text.chat_template import PromptTooLongError, TemplateError
+
+Report = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class HowToCalibrate:
+    """num_draft_tokens: K, fixed. max_tokens: of an answer. concurrency: prompts at a time. max_ngram: longest suffix
+    that lookup looks for. seconds: after which no more prompts are begun; None for no such end."""
+
+    num_draft_tokens: int
+    max_tokens: int
+    concurrency: int
+    max_ngram: int
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Outcome:
+    """counted: samples that were new to the store. too_long: those whose prompt leaves no room for an answer.
+    left: those that time did not suffice for."""
+
+    counted: int = 0
+    too_long: int = 0
+    left: int = 0
+
+    def lines(self) -> Iterator[str]:
+        yield f"prompts counted: {self.counted}"
+        if self.too_long:
+            yield f"prompts that leave no room for an answer here: {self.too_long}"
+        if self.left:
+            yield f"prompts left, as time was up: {self.left}; the same command with --merge goes on with them"
+
+
+class Calibration:
+    """Greedy, strict, rescue off; nothing else may use the engine meanwhile."""
+
+    def __init__(
+        self, model: LiveModel, decode: Callable[[list[int]], str], recorder: Recorder, store: MemoryStore, run: int,
+        how: HowToCalibrate,
+    ) -> None:  # fmt: skip
+        """decode: token ids to text, for the answers between a sample's turns. recorder: the engine's observer.
+        run: of the store, begun."""
+        self._model, self._decode, self._recorder, self._store, self._run = model, decode, recorder, store, run
+        self._how = how
+        self._drafter = "multilevel" if model.has_draft else "prompt_lookup"
+        self._ids = itertools.count()
+
+    async def over(self, samples: Iterable[Sample], report: Report) -> Outcome:
+        """Answer and count them. report: called when one is done with. CalibrationError if the engine fails; whatever
+        ends it, what is in the store stays whole."""
+        outcome, waiting = Outcome(), list(samples)
+        waiting.reverse()
+        ends = None if self._how.seconds is None else time.monotonic() + self._how.seconds
+
+        async def work() -> None:
+            while waiting and (ends is None or time.monotonic() < ends):
+                await self._one(waiting.pop(), outcome)
+                report()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._how.concurrency, len(waiting))):
+                    group.create_task(work())
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        outcome.left = len(waiting)
+        return outcome
+
+    async def _one(self, sample: Sample, outcome: Outcome) -> None:
+        counts = {"prompt_lookup": Counter[int]()} | ({"model": Counter[int]()} if self._model.has_draft else {})
+        messages, tokens = list(sample.before), 0
+        for turn in sample.turns:
+            messages.append({"role": "user", "content": turn})
+            try:
+                prompt = await asyncio.to_thread(self._encode, messages)
+                answer, corrected = await self._answer(prompt)
+            except (PromptTooLongError, ContextTooLong):
+                if not tokens:
+                    outcome.too_long += 1
+                    return
+                break
+            if self._model.has_draft:
+                counts["model"] += corrected
+            counts["prompt_lookup"] += lookup_corrections(
+                prompt, answer, self._how.num_draft_tokens, self._how.max_ngram
+            )
+            messages.append({"role": "assistant", "content": self._decode(answer)})
+            tokens += len(answer)
+        outcome.counted += await asyncio.to_thread(self._store.count_sample, self._run, sample.id, counts, tokens)
+
+    def _encode(self, messages: list[Message]) -> list[int]:
+        """With the model's chat template; without one, the messages' text."""
+        prompts = self._model.prompts
+        if not prompts.has_template:
+            return prompts.encode_text("\n\n".join(str(message.get("content") or "") for message in messages))
+        try:
+            return prompts.encode_chat(messages)
+        except TemplateError as error:
+            raise CalibrationError(str(error)) from error
+
+    async def _answer(self, prompt: list[int]) -> tuple[list[int], Counter[int]]:
+        """The target's greedy answer, and what its drafts were corrected in."""
+        request = GenerationRequest(
+            request_id=f"calibrate-{next(self._ids)}",
+            prompt=tuple(prompt),
+            max_tokens=self._how.max_tokens,
+            sampling=SamplingParams(temperature=0.0),
+            verifier=StrictParams(),
+            drafter=self._drafter,
+            num_draft_tokens=self._how.num_draft_tokens,
+            end_token_ids=self._model.eos_token_ids,
+        )
+        tokens: list[int] = []
+        async with self._model.engine.submit(request) as stream:
+            async for event in stream:
+                if isinstance(event, TokensEvent):
+                    tokens += [token.token_id for token in event.tokens]
+                elif isinstance(event, FinishedEvent) and event.message is not None:
+                    raise CalibrationError(event.message)
+        return tokens, self._recorder.take(request.request_id)

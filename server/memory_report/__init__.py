@@ -1,0 +1,1 @@
+"""Correction memories for people: what kinds of pairs they hold, and how few of them cover how much."""
