@@ -144,7 +144,8 @@ _TOKEN_ID = {"type": "integer", "minimum": 0}  # a list of these is one prompt, 
 
 
 def _name(properties: dict[str, Any], config: ServingConfig) -> None:
-    """Write down the names that requests may use here: of models, drafters and verifiers with their parameters."""
+    """Write down the names that requests may use here: of models, drafters and verifiers with their parameters; and
+    what stands for those that a request does not give."""
     for branch in _branches(properties.get("model", {})):
         if branch.get("type") == "string":
             branch["enum"] = [config.model, *config.aliases]
@@ -152,11 +153,27 @@ def _name(properties: dict[str, Any], config: ServingConfig) -> None:
         if branch.get("type") == "string":
             branch["enum"] = ["auto", *config.allowed_drafters]
     if "verifier" in properties:
-        objects = [
-            VERIFIERS[name].params.model_json_schema() | {"required": ["type"]} for name in config.allowed_verifiers
-        ]
+        objects = [_verifier_object(name, config) for name in config.allowed_verifiers]
         names = {"type": "string", "enum": list(config.allowed_verifiers)}
         properties["verifier"]["anyOf"] = [names, *objects, {"type": "null"}]
+    defaults = {
+        "verifier": config.default_verifier,
+        "drafter": config.default_drafter,
+        "num_draft_tokens": config.default_num_draft_tokens,
+        "draft_length": config.default_draft_length,
+        "strict_prefix": config.strict_prefix,
+    }
+    for name, default in defaults.items():
+        if name in properties:
+            properties[name]["default"] = default
+
+
+def _verifier_object(name: str, config: ServingConfig) -> dict[str, Any]:
+    schema = VERIFIERS[name].params.model_json_schema() | {"required": ["type"]}
+    configured = config.verifier_defaults.get(name)
+    for field, value in configured.model_dump().items() if configured is not None else ():
+        schema["properties"][field]["default"] = value
+    return schema
 
 
 def _branches(schema: dict[str, Any]) -> list[dict[str, Any]]:

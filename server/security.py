@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server.errors import ApiError
 from server.logs import of_request
 
+PAGE_FILES = "/web"
 _OPEN_PATHS = frozenset({"/health"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
@@ -42,7 +43,7 @@ class RequestId:
 
 
 class ApiKeys:
-    """Refuses every request but /health that lacks one of the keys, before its body is read.
+    """Refuses every request that lacks one of the keys, before its body is read; but for /health and the page.
 
     Keys are compared as digests, all of them, in constant time: neither their lengths nor which of them nearly
     matched shows in the time taken.
@@ -73,7 +74,10 @@ class ApiKeys:
 
 
 def _is_open(scope: Scope) -> bool:
-    return scope["path"] in _OPEN_PATHS or scope["method"] == "OPTIONS"
+    path, method = scope["path"], scope["method"]
+    if method in ("GET", "HEAD") and (path == "/" or path.startswith(f"{PAGE_FILES}/")):
+        return True
+    return path in _OPEN_PATHS or method == "OPTIONS"
 
 
 def _digest(data: bytes) -> bytes:

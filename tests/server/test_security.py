@@ -12,7 +12,7 @@ from tests.server.asgi import Exchange
 from tests.server.serving import KEY, chat_body, error_of, running, serve_config
 
 CHAT = "/v1/chat/completions"
-ROUTES = [CHAT, "/v1/completions", "/v1/models", "/v1/models/x", "/metrics", "/docs", "/openapi.json", "/no/such", "/"]
+ROUTES = [CHAT, "/v1/completions", "/v1/models", "/v1/models/x", "/metrics", "/docs", "/openapi.json", "/no/such", "/webs", "/web"]
 
 
 @pytest.mark.parametrize("path", [*ROUTES, "//v1/models", "/v1//models", "/health/", "/HEALTH"])

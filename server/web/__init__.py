@@ -1,0 +1,1 @@
+"""The page at /: playground, side by side, live figures."""

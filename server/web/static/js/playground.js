@@ -1,0 +1,156 @@
+// The playground: a conversation of many turns under any verifier.
+
+import { Composer } from "./composer.js";
+import { offer } from "./code_dialog.js";
+import { announce, el } from "./dom.js";
+import { noticeOf } from "./notice.js";
+import { KINDS } from "./provenance.js";
+import { bodyOf, checked, SamplingSettings, VerifierSettings } from "./settings.js";
+import { getKey } from "./key.js";
+import { curl, pythonSdk } from "./snippets.js";
+import { AnswerTurn } from "./turn.js";
+
+const EXAMPLES = [
+  "Write a Python function that reverses a linked list.",
+  "Explain Python's global interpreter lock in a few sentences.",
+  "Rewrite this with type hints:\n\ndef add(first, second):\n    return first + second",
+];
+
+export class Playground {
+  /** server: {card, model(), refused(error)}; refused tells the page about a missing key. */
+  constructor(panel, server) {
+    this.server = server;
+    this.turns = []; // {role, content, element}, ended ones
+    this.running = null; // the AbortController of the answer being made
+    this.verifier = new VerifierSettings(server.card, "strict" in server.card.verifiers ? "strict" : undefined);
+    this.sampling = new SamplingSettings(server.card);
+    this.system = el("textarea", { id: "system", rows: "2", placeholder: "none" });
+    this.log = el("div", { class: "log", role: "log", "aria-live": "off", "aria-label": "Conversation", tabindex: "0" });
+    this.problem = el("div", { class: "problem" });
+    this.composer = new Composer({
+      send: () => this.send(), stop: () => this.stop(), again: () => this.again(), clear: () => this.clear(),
+      curl: () => offer("As curl", curl(this.nextBody(), getKey() !== "")),
+      python: () => offer("In Python, with OpenAI's SDK", pythonSdk(this.nextBody(), getKey() !== "")),
+    });
+    this.settings = el("form", { class: "stack", novalidate: false },
+      el("div", { class: "field" }, el("label", { for: "system" }, "system prompt"), this.system),
+      this.verifier.element, this.sampling.element);
+    this.settings.addEventListener("submit", (event) => event.preventDefault());
+    panel.replaceChildren(
+      el("div", { class: "chat" }, this.log, this.problem, this.composer.element),
+      el("aside", { class: "side", "aria-label": "Settings" },
+        foldable("Settings", this.settings), foldable("What the colours mean", legend())));
+    this.welcome();
+  }
+
+  welcome() {
+    const pick = (text) => () => this.composer.write(text);
+    this.log.replaceChildren(el("div", { class: "welcome" },
+      el("h2", {}, "Ask, and see where each token came from"),
+      el("p", { class: "muted" }, "Drafted, corrected or loosened: every token says how it was decided. Point at one, or step through them with the arrow keys."),
+      el("ul", { class: "examples" }, ...EXAMPLES.map((text) =>
+        el("li", {}, el("button", { type: "button", class: "quiet", onclick: pick(text) }, text.split("\n")[0]))))));
+  }
+
+  /** The messages of a request that asks `text` next; without one, those of the last request again. */
+  messages(text) {
+    const said = this.turns.map(({ role, content }) => ({ role, content }));
+    if (text) said.push({ role: "user", content: text });
+    else if (said.length) said.splice(said.findLastIndex(({ role }) => role === "user") + 1);
+    else said.push({ role: "user", content: EXAMPLES[0] });
+    const system = this.system.value.trim();
+    return system ? [{ role: "system", content: system }, ...said] : said;
+  }
+
+  nextBody(text = this.composer.text) {
+    return bodyOf(this.server.model(), this.messages(text), this.verifier, this.sampling);
+  }
+
+  send() {
+    const text = this.composer.text;
+    if (this.running || !text || !checked(this.settings)) return;
+    const body = this.nextBody(text);
+    const asked = el("article", { class: "turn user", "aria-label": "You" }, el("h3", { class: "who" }, "You"), el("p", {}, text));
+    this.composer.write("");
+    this.answer(body, { role: "user", content: text, element: asked });
+  }
+
+  /** The last question once more, under the settings of now. */
+  again() {
+    if (this.running || !checked(this.settings) || this.turns.length < 2) return;
+    this.turns.pop().element.remove();
+    const asked = this.turns.pop();
+    this.answer(bodyOf(this.server.model(), this.messages(asked.content), this.verifier, this.sampling), asked);
+  }
+
+  async answer(body, asked) {
+    const turn = new AnswerTurn(this.verifier.name, () => this.follow());
+    this.log.querySelector(".welcome")?.remove();
+    this.log.append(asked.element, turn.element);
+    this.problem.replaceChildren();
+    this.follow(true);
+    this.running = new AbortController();
+    this.composer.busy(true);
+    announce("Answering");
+    let failed = null;
+    try {
+      await turn.run(body, this.running.signal);
+    } catch (error) {
+      failed = error;
+    }
+    this.running = null;
+    if (turn.started) this.turns.push(asked, { role: "assistant", content: turn.answer.content, element: turn.element });
+    else this.takeBack(asked, turn);
+    this.composer.busy(false, this.turns.length > 0);
+    if (failed) this.fail(failed, turn.started);
+  }
+
+  /** Nothing came of it: as if it had not been sent, with the text back where it was typed. */
+  takeBack(asked, turn) {
+    turn.element.remove();
+    asked.element.remove();
+    if (!this.composer.text) this.composer.write(asked.content);
+    if (!this.turns.length) this.welcome();
+  }
+
+  fail(error, started) {
+    if (error.param && !this.verifier.blame(error.param)) this.sampling.blame(error.param);
+    const again = started ? ["Try again", () => this.again()] : ["Send again", () => this.send()];
+    this.problem.replaceChildren(noticeOf(error, error.status === 401 ? [] : [again]));
+    this.server.refused(error);
+  }
+
+  stop() {
+    this.running?.abort();
+  }
+
+  clear() {
+    this.stop();
+    this.turns = [];
+    this.problem.replaceChildren();
+    this.welcome();
+    this.composer.busy(false, false);
+    this.composer.focus();
+  }
+
+  /** Keep the newest words in sight, unless the reader has scrolled up. */
+  follow(always = false) {
+    // On a phone the page itself scrolls, not the conversation.
+    const scroller = getComputedStyle(this.log).overflowY === "auto" ? this.log : document.scrollingElement;
+    const { scrollTop, scrollHeight, clientHeight } = scroller;
+    if (always || scrollHeight - scrollTop - clientHeight < 200) scroller.scrollTop = scrollHeight;
+  }
+}
+
+/** Open where there is room beside the conversation, closed on a phone. */
+function foldable(title, content) {
+  const wide = matchMedia("(min-width: 60rem)");
+  const box = el("details", { class: "fold", open: wide.matches }, el("summary", {}, title), content);
+  wide.addEventListener("change", () => (box.open = wide.matches));
+  return box;
+}
+
+function legend() {
+  return el("ul", { class: "legend long" }, ...Object.entries(KINDS).map(([kind, { label, says }]) =>
+    el("li", {}, el("span", { class: "sample", data: { provenance: kind } }, label), el("span", { class: "muted" }, says))));
+}
