@@ -79,6 +79,14 @@ def test_variables_reach_every_depth_and_an_empty_one_says_nothing(
     assert settings.server.api_keys == ()
 
 
+def test_the_audit_is_off_until_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(tmp_path).audit.sample_rate == 0
+    monkeypatch.setenv("SLIPSTREAM_AUDIT__SAMPLE_RATE", "0.25")
+    monkeypatch.setenv("SLIPSTREAM_AUDIT__FLOOR", "0.8")
+    audit = load(tmp_path).audit
+    assert (audit.sample_rate, audit.floor, audit.min_tokens) == (0.25, 0.8, 200)
+
+
 def test_null_in_a_variable_is_null_at_every_depth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLIPSTREAM_MAX_CONTEXT", "null")
     monkeypatch.setenv("SLIPSTREAM_MODELS__TARGET__TP_PLAN", "null")
@@ -291,6 +299,11 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
             {"max_context": 99999, "kv_cache": {"tokens": 32768}},
             "max_context = 99999 must not exceed kv_cache.tokens = 32768",
         ),
+        (
+            {"audit": {"floor": 0.9}},
+            "audit: floor = 0.9 needs a sample_rate above 0: without an audit nothing is judged",
+        ),
+        ({"audit": {"sample_rate": 1.5}}, "audit.sample_rate = 1.5: should be less than or equal to 1"),
         ({"scheduler": {"prefill_chunk": 900}}, "prefill_chunk = 900 must not exceed round_tokens = 512"),
         (
             {
