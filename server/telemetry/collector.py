@@ -32,6 +32,11 @@ class Collector:
         self._lock = threading.Lock()
         self._silent: set[str] = set()  # signals whose last export failed
 
+    @property
+    def silent(self) -> bool:
+        """Whether it did not take what it was sent last."""
+        return bool(self._silent)
+
     def heard(self, signal: str, success: bool) -> None:
         """An export of traces or metrics succeeded or failed for good."""
         with self._lock:

@@ -32,7 +32,8 @@ from server.telemetry.tally import Tally
 from server.version import VERSION
 
 _DRAFT, _VERIFY, _HOST, _SCHEDULE = ({"phase": phase} for phase in ("draft", "verify", "host", "schedule"))
-SHUTDOWN_SECONDS = 3.0  # for the last export; a collector that is gone must not hold up the end
+SHUTDOWN_SECONDS = 3.0  # for the last export; a collector that hangs must not hold up the end
+SILENT_SECONDS = 0.5  # nor one that is known to be gone
 
 
 class Telemetry:
@@ -45,8 +46,8 @@ class Telemetry:
     def __init__(self) -> None:
         """TelemetryError if a variable asks for an exporter that there is not."""
         self._registry = CollectorRegistry()
-        collector, resource = Collector(), _resource()
-        spans, readers = exporters.span_processors(collector), exporters.metric_readers(collector)
+        self._collector, resource = Collector(), _resource()
+        spans, readers = exporters.span_processors(self._collector), exporters.metric_readers(self._collector)
         if spans or readers:
             quieten()
         scrape = PrometheusMetricReader(registry=self._registry, scope_info_enabled=False)
@@ -87,11 +88,11 @@ class Telemetry:
         return RequestWatch(self._figures, self._watches, operation, self._model, streamed, span)
 
     def shutdown(self) -> None:
-        """Send what is left and stop; once, at the end of the application's life, and in a thread of its own: it may
-        take as long as SHUTDOWN_SECONDS."""
+        """Send what is left and stop; once, at the end of the application's life, and off the event loop: it may take
+        SHUTDOWN_SECONDS."""
         ending = threading.Thread(target=self._shutdown, name="telemetry-shutdown", daemon=True)
         ending.start()
-        ending.join(SHUTDOWN_SECONDS)
+        ending.join(SILENT_SECONDS if self._collector.silent else SHUTDOWN_SECONDS)
 
     def _shutdown(self) -> None:
         if self._tracers is not None:
