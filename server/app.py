@@ -44,6 +44,7 @@ from server.security import ApiKeys, BodyLimits, HeadAsGet, RequestId
 from server.serving_config import ServingConfig
 from server.telemetry.telemetry import Telemetry
 from server.tgi_api.routes import add_tgi_routes
+from server.web.page import add_page
 
 
 def create_app(config: ServingConfig, load: Loader, telemetry: Telemetry | None = None) -> FastAPI:
@@ -175,6 +176,7 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
     add("/tokenizer_info", tokens.tokenizer_info, methods=["GET"], responses=answers(TokenizerInfo))
     add("/version", tokens.version, methods=["GET"], responses=answers(Version))
     add_tgi_routes(app, config, readiness)
+    add_page(app)
     add("/v1/models", models.list, methods=["GET"], responses=answers(ModelList))
     add(
         "/v1/models/{name:path}",

@@ -12,7 +12,18 @@ from tests.server.asgi import Exchange
 from tests.server.serving import KEY, chat_body, error_of, running, serve_config
 
 CHAT = "/v1/chat/completions"
-ROUTES = [CHAT, "/v1/completions", "/v1/models", "/v1/models/x", "/metrics", "/docs", "/openapi.json", "/no/such", "/webs", "/web"]
+ROUTES = [
+    CHAT,
+    "/v1/completions",
+    "/v1/models",
+    "/v1/models/x",
+    "/metrics",
+    "/docs",
+    "/openapi.json",
+    "/no/such",
+    "/webs",
+    "/web",
+]
 
 
 @pytest.mark.parametrize("path", [*ROUTES, "//v1/models", "/v1//models", "/health/", "/HEALTH"])
@@ -176,7 +187,7 @@ async def test_head_is_get_without_the_body(client: httpx.AsyncClient, path: str
 
 @pytest.mark.parametrize(
     ("path", "allowed"),
-    [(CHAT, "POST"), ("/health", "GET, HEAD"), ("/v1/responses/resp_1", "DELETE, GET, HEAD"), ("/", "POST")],
+    [(CHAT, "POST"), ("/health", "GET, HEAD"), ("/v1/responses/resp_1", "DELETE, GET, HEAD"), ("/", "GET, HEAD, POST")],
 )
 async def test_a_method_that_is_not_allowed_is_told_which_are(
     client: httpx.AsyncClient, path: str, allowed: str
