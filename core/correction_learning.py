@@ -52,8 +52,8 @@ class LearningMemory(CorrectionMemory):
             super().merge_round()
 
     def drain(self) -> dict[str, dict[int, int]]:
-        """What nobody else knows yet, per proposer as key -> count, now the caller's to save; nothing while sums wait
-        to take effect, which would not hold it."""
+        """What nobody else knows yet, per proposer as key -> count, now the caller's to save before it offers anything;
+        nothing while sums wait to take effect, which would not hold it."""
         with self._lock:
             if self._offered is not None:
                 return {}
@@ -61,13 +61,7 @@ class LearningMemory(CorrectionMemory):
             self._unsaved = {proposer: Counter() for proposer in PROPOSERS}
             return drained
 
-    def restore(self, drained: Mapping[str, Mapping[int, int]]) -> None:
-        """Take back what could not be saved."""
-        with self._lock:
-            for proposer, pairs in drained.items():
-                self._unsaved[proposer].update(pairs)
-
     def offer(self, tables: Mapping[str, MemorySnapshot]) -> None:
-        """The store's sums, with everything in them that was ever drained and not restored."""
+        """The store's sums, with everything in them that was ever drained."""
         with self._lock:
             self._offered = dict(tables)

@@ -43,6 +43,18 @@ def add_table(connection: Connection, head: Head, proposer: str, table: MemorySn
     connection.execute(update(schema.tables).where(columns.id == known).values(grown))
 
 
+def note_addition(connection: Connection, head: Head, writer: str, number: int) -> bool:
+    """Whether the writer's addition of this number is still to be made."""
+    columns = schema.writers.c
+    mine = and_(columns.memory_id == head.id, columns.writer == writer)
+    made = connection.scalar(select(columns.additions).where(mine))
+    if made is None:
+        connection.execute(insert(schema.writers).values(memory_id=head.id, writer=writer, additions=number))
+    elif made < number:
+        connection.execute(update(schema.writers).where(mine).values(additions=number))
+    return made is None or made < number
+
+
 def add_memory(connection: Connection, head: Head, memory: CorrectionMemory) -> None:
     """All tables of a memory and what they were calibrated on."""
     for proposer, table in memory.tables.items():

@@ -2,11 +2,12 @@
 
 import logging
 import threading
+import uuid
 
 from core.correction_learning import LearningMemory
 from core.correction_memory import MemoryFileError
 from server.memory_store.pulling import Pulled
-from server.memory_store.store import MemoryStore
+from server.memory_store.store import Counts, MemoryStore
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,8 @@ class MemoryExchange:
         """pulled: what the memory began with."""
         self._memory, self._store, self._pulled, self._seconds = memory, store, pulled, seconds
         self._unpacked = pulled.unpacked
+        self._writer, self._additions = uuid.uuid4().hex, 0
+        self._sending: Counts | None = None  # drained, and not known to have been added
         self._ending = threading.Event()
         self._failing = False
         self._thread = threading.Thread(target=self._run, name="correction-memory", daemon=True)
@@ -37,14 +40,11 @@ class MemoryExchange:
         self._store.close()
 
     def once(self) -> None:
-        """MemoryFileError if the database cannot be used; nothing is lost then."""
-        counted = self._memory.drain()
-        try:
-            if counted:
-                self._store.add(counted)
-        except MemoryFileError:
-            self._memory.restore(counted)
-            raise
+        """MemoryFileError if the database cannot be used; nothing is lost then, nor counted twice by the next time."""
+        self._send()  # what a failure left over
+        if counted := self._memory.drain():
+            self._sending, self._additions = counted, self._additions + 1
+            self._send()
         pulled = self._store.pull(self._pulled)
         if pulled is self._pulled:
             return
@@ -57,6 +57,11 @@ class MemoryExchange:
         elif self._unpacked > _UNPACKED_ROWS:
             self._store.pack()
             self._unpacked = 0
+
+    def _send(self) -> None:
+        if self._sending is not None:
+            self._store.add(self._sending, self._writer, self._additions)
+            self._sending = None
 
     def _run(self) -> None:
         while not self._ending.wait(self._seconds):

@@ -7,6 +7,7 @@ correction_tables      per memory and proposer: samples and tokens behind its co
 correction_pairs       the counts. pair: draft token << 32 | target token. revision: of its last change
 correction_packs       a table's pairs as of a revision, packed; reading 1.4 million rows takes seconds, this and
                        the rows that changed since a fraction of one
+correction_writers     who adds while serving, and how often it has: what is sent twice counts once
 correction_runs        the calibrations that made it
 correction_samples     which prompts were counted
 """
@@ -68,6 +69,14 @@ packs = Table(
     Column("revision", BigInteger, nullable=False),
     Column("pairs", LargeBinary(1 << 30), nullable=False),  # int64, little-endian, ascending
     Column("counts", LargeBinary(1 << 30), nullable=False),  # int64, little-endian
+)
+
+writers = Table(
+    "correction_writers",
+    metadata,
+    Column("memory_id", ForeignKey("correction_memories.id", ondelete="CASCADE"), primary_key=True),
+    Column("writer", String(64), primary_key=True),
+    Column("additions", BigInteger, nullable=False),
 )
 
 runs = Table(

@@ -19,7 +19,7 @@ from core.correction_memory import DEFAULT_CAP, CorrectionMemory, MemoryFileErro
 from core.correction_origin import MemoryOrigin
 from core.correction_table import MemorySnapshot, freeze
 from server.memory_store import schema
-from server.memory_store.bulk import add_memory, add_table, new_id, pack_tables, run_text, trim
+from server.memory_store.bulk import add_memory, add_table, new_id, note_addition, pack_tables, run_text, trim
 from server.memory_store.pulling import Head, Pulled, pull, read_head
 
 _BUSY_SECONDS = 60  # how long SQLite waits for another process's change
@@ -132,9 +132,12 @@ class MemoryStore:
     def where(self) -> str:
         return f"namespace {self.namespace!r} of {self.name}"
 
-    def add(self, counts: Counts) -> None:
-        """Add what was counted, all of it or nothing."""
+    def add(self, counts: Counts, writer: str, number: int) -> None:
+        """Add what was counted, all of it or nothing, and once: whoever cannot tell whether it was added may send it
+        again. writer: a name nobody else has. number: of its additions, from 1."""
         with self._change() as (connection, head):
+            if not note_addition(connection, head, writer, number):
+                return
             for proposer, pairs in counts.items():
                 add_table(connection, head, proposer, MemorySnapshot(recent=pairs))
 
