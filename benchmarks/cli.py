@@ -117,6 +117,27 @@ def company(
 
 
 @app.command()
+def audit(
+    config: Config = DEMO,
+    prompts: Prompts = ["humaneval:6", "spec-bench/writing:3", "spec-bench/reasoning:3"],  # noqa: B006
+    verifier: Annotated[list[str], typer.Option(help="Loose ones: names, or JSON objects with parameters.")] = ["fly"],  # noqa: B006
+    draft_length: Annotated[list[str], typer.Option(help="default, adaptive, adaptive:K or a fixed K.")] = ["default"],  # noqa: B006
+    tokens: Tokens = 128,
+    within: Annotated[int, typer.Option(min=1, help="Tokens in which the target must come back.")] = 32,
+    calibrate: Annotated[int, typer.Option(min=0, help="Fill CSD's memory from so many other prompts a kind.")] = 0,
+    out: Out = RESULTS,
+    name: Annotated[str, typer.Option(help="Of the result files.")] = "audit",
+) -> None:
+    """How often the target comes back to what loose verifiers deliver: the shadow audit of every answer."""
+    from benchmarks.audit import measure_audit
+    from benchmarks.matrix import settings_matrix
+
+    with Explained():
+        settings = settings_matrix(_split(verifier), ["auto"], _split(draft_length))
+        _run(measure_audit(config, _load(prompts), prompts, settings, tokens, within, calibrate, _results(out, name)))
+
+
+@app.command()
 def footprint(
     config: Config = DEMO,
     prompts: Prompts = ["humaneval:8"],  # noqa: B006

@@ -13,7 +13,7 @@ from core.round_plan import RoundItem
 from scheduler.drafting import is_loose
 from scheduler.job import Job
 
-BACKGROUND_CHUNK = 32  # of a round's chunk, at most: whoever arrives meanwhile waits for that round
+BACKGROUND_CHUNK = 16  # of a round's chunk, at most: whoever arrives meanwhile waits for that round
 
 
 @dataclass(slots=True, eq=False)

@@ -52,7 +52,7 @@ async def audited(client: httpx.AsyncClient, answers: int) -> dict[str, Any]:
     """The report once so many answers have been replayed."""
 
     async def replayed() -> bool:
-        return sum(one["answers"] for one in (await report(client))["verifiers"]) >= answers
+        return bool(sum(one["answers"] for one in (await report(client))["verifiers"]) >= answers)
 
     await until(replayed, 30)
     return await report(client)
