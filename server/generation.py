@@ -212,6 +212,7 @@ class Generation:
         for index, request in enumerate(self._plan.requests):
             if index not in self._finished:
                 self._model.engine.abort(request.request_id)
+        self._watch.close()
 
     @property
     def plan(self) -> GenerationPlan:
@@ -221,7 +222,6 @@ class Generation:
         """The answers, once everything has finished: of each prompt's candidates the likeliest per token, best first;
         all of them in order where none were to be picked."""
         every, wanted = self._plan.candidates_per_prompt, self._plan.choices_per_prompt
-        self._watch.close()
         best: list[int] = []
         for first in range(0, len(self._answers), every):
             candidates = range(first, first + every)
