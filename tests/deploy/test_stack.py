@@ -96,6 +96,8 @@ def test_every_file_named_is_there_and_readable_by_any_user() -> None:
         assert named, name
         for path in named:
             assert (STACK / path.removeprefix("/etc/stack/")).exists(), path
+        for here in mounted:
+            assert not here.startswith("./") or list((ROOT / here).iterdir()), here
     provider = config("grafana/provisioning/dashboards/slipstream.yaml")["providers"][0]
     assert STACK / provider["options"]["path"].removeprefix("/etc/stack/") == BOARDS[0].parent
     for file in STACK.rglob("*"):
@@ -183,6 +185,9 @@ def test_grafanas_sources_are_services_and_know_the_scrape_interval() -> None:
         assert source["type"] == uid
         assert urlsplit(source["url"]).hostname == uid
     assert sources["prometheus"]["jsonData"]["timeInterval"] == config("prometheus.yml")["global"]["scrape_interval"]
+    for folder in ("datasources", "dashboards"):
+        mount = f"./configs/stack/grafana/provisioning/{folder}:/etc/grafana/provisioning/{folder}:ro"
+        assert mount in WATCHERS["grafana"]["volumes"]
     home = WATCHERS["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     assert home.removeprefix("/etc/stack/") in {str(board.relative_to(STACK)) for board in BOARDS}
 
