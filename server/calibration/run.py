@@ -107,7 +107,8 @@ class Calibration:
             )
             messages.append({"role": "assistant", "content": self._decode(answer)})
             tokens += len(answer)
-        outcome.counted += await asyncio.to_thread(self._store.count_sample, self._run, sample.id, counts, tokens)
+        new = await asyncio.to_thread(self._store.count_sample, self._run, sample.id, counts, tokens)
+        outcome.counted += new  # not in one statement: that would read the sum before others add to it
 
     def _encode(self, messages: list[Message]) -> list[int]:
         """With the model's chat template; without one, the messages' text."""
