@@ -1,6 +1,7 @@
-"""What dashboards and alert rules ask of Prometheus: every expression, and the metrics and labels in it."""
+"""What dashboards, alert rules and docs/telemetry.md ask of Prometheus: each expression, its metrics and labels."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ TARGET_LABELS = {"job", "instance"}  # added by Prometheus to what it scrapes
 
 @dataclass(frozen=True)
 class Question:
-    """One expression. asker: the dashboard and panel, or the alert rule."""
+    """One expression. asker: the dashboard and panel, the alert rule, or the metric whose example it is."""
 
     asker: str
     expr: str
@@ -39,6 +40,14 @@ def of_alerts() -> Iterator[Question]:
     for group in yaml.safe_load((STACK / "alerts.yml").read_text("utf-8"))["groups"]:
         for rule in group["rules"]:
             yield Question(f"alert {rule['alert']}", rule["expr"])
+
+
+def of_docs() -> Iterator[Question]:
+    """The examples in the last column of the tables of metrics."""
+    for line in (ROOT / "docs" / "telemetry.md").read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == 5 and cells[4].startswith("`"):
+            yield Question(f"docs: {cells[0].strip('`')}", cells[4].strip("`").replace("\\|", "|"))
 
 
 def selected(expr: str) -> list[tuple[str, set[str]]]:

@@ -1,6 +1,7 @@
 """The dashboards: fresh, readable, and asking only for what a real server's /metrics has."""
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -48,9 +49,11 @@ def test_panels_say_what_they_show_and_lie_side_by_side(name: str) -> None:
         taken |= cells
 
 
-@pytest.mark.parametrize("question", [*questions.of_panels(), *questions.of_alerts()], ids=lambda one: one.asker)
-def test_legends_and_expressions_can_be_read(question: questions.Question) -> None:
-    assert questions.selected(question.over("1m"))
+@pytest.mark.parametrize("asked", [questions.of_panels, questions.of_alerts, questions.of_docs])
+def test_every_expression_can_be_read(asked: Callable[[], Iterator[questions.Question]]) -> None:
+    found = list(asked())
+    assert len(found) > 5
+    assert all(questions.selected(question.over("1m")) for question in found)
 
 
 def test_legends_name_only_labels_that_the_query_keeps() -> None:
@@ -72,7 +75,7 @@ def test_all_that_is_asked_for_is_in_a_real_scrape(watched: httpx.Client) -> Non
     for family in text_string_to_metric_families(scraped):
         for sample in family.samples:
             there.setdefault(sample.name, set(questions.TARGET_LABELS)).update(sample.labels)
-    for question in [*questions.of_panels(), *questions.of_alerts()]:
+    for question in [*questions.of_panels(), *questions.of_alerts(), *questions.of_docs()]:
         for metric, labels in questions.selected(question.over("1m")):
             assert metric in there, f"{question.asker}: no {metric} in /metrics"
             assert labels <= there[metric], f"{question.asker}: {metric} has no labels {labels - there[metric]}"

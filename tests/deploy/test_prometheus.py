@@ -114,10 +114,10 @@ def test_promtool_accepts_the_servers_metrics(watched: httpx.Client) -> None:
     assert outcome.returncode == 0, outcome.stderr
 
 
-def test_every_panel_and_alert_gets_data_under_load(watched: httpx.Client, tmp_path: Path) -> None:
+def test_every_panel_and_every_example_in_the_docs_gets_data_under_load(watched: httpx.Client, tmp_path: Path) -> None:
     assert watched.base_url.port
     with prometheus(tmp_path, watched.base_url.port) as client:
-        empty = list(questions.of_panels())
+        empty = [*questions.of_panels(), *questions.of_docs()]
         for _ in range(BURSTS):
             burst(watched)
             time.sleep(1)  # the audit works in idle rounds
