@@ -1,5 +1,5 @@
 # make serve   install, fetch the weights once, and serve CONFIG on HOST:PORT
-# make test    install, fetch the tiny pair's weights (93 MB) and run the tests
+# make test    install, fetch the tiny pair's weights (93 MB) and run the tests; the page's want a Chromium or Chrome
 # make check   lint, formatting, types and the import rule
 # make bench-smoke   a small speed run of CONFIG with tables and plots in bench-results/: some minutes on two cores
 #

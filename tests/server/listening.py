@@ -11,16 +11,17 @@ import uvicorn
 from fastapi import FastAPI
 
 from server.app import create_app
+from server.serving_config import ServingConfig
 from server.telemetry.telemetry import Telemetry
 from tests.server.asgi import until
 from tests.server.serving import KEY, serve_config, served
 
 
 @asynccontextmanager
-async def listening(**limits: int) -> AsyncIterator[tuple[FastAPI, str]]:
+async def listening(config: ServingConfig | None = None, **limits: int) -> AsyncIterator[tuple[FastAPI, str]]:
     """The application behind uvicorn on a free port, ready. limits: of the scheduler."""
     telemetry = Telemetry()
-    app = create_app(serve_config(), lambda: served(telemetry, **limits), telemetry)
+    app = create_app(config or serve_config(), lambda: served(telemetry, **limits), telemetry)
     with socket.create_server(("127.0.0.1", 0)) as port:
         http = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", timeout_graceful_shutdown=3))
         http.capture_signals = nullcontext  # type: ignore[method-assign, assignment]  # needs the main thread

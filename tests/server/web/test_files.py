@@ -1,0 +1,96 @@
+"""The page's files: open to everyone, cached honestly, complete in an installed package, and from this server alone."""
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+
+import httpx
+import pytest
+from setuptools import Distribution
+
+from server.web.page import FOLDER
+from tests.server.serving import KEY, error_of
+
+ROOT = Path(__file__).parents[3]
+FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.is_file())
+NO_KEY = {"Authorization": ""}
+
+
+async def test_the_page_needs_no_key_and_may_use_this_server_alone(client: httpx.AsyncClient) -> None:
+    for path in ("/", "/web/js/main.js"):
+        answer = await client.get(path, headers=NO_KEY)
+        assert answer.status_code == 200
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'self';")
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert KEY not in (await client.get("/")).text
+    error_of(await client.post("/", json={"inputs": "x"}, headers=NO_KEY), 401)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "text/html; charset=utf-8"),
+        ("/web/js/main.js", "text/javascript; charset=utf-8"),
+        ("/web/style/base.css", "text/css; charset=utf-8"),
+        ("/web/icon.svg", "image/svg+xml"),
+    ],
+)
+async def test_a_browser_may_keep_files_and_is_told_when_they_are_still_good(
+    client: httpx.AsyncClient, path: str, kind: str
+) -> None:
+    first = await client.get(path, headers=NO_KEY)
+    assert first.headers["content-type"] == kind
+    assert first.headers["cache-control"] == "no-cache"
+    again = await client.get(path, headers={**NO_KEY, "If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    head = await client.head(path, headers=NO_KEY)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == str(len(first.content))
+
+
+@pytest.mark.parametrize("path", ["/web/", "/web/none.js", "/web/%2e%2e/page.py", "/web/..%2f..%2fapp.py", "/web/js"])
+async def test_there_is_nothing_else_to_be_had(client: httpx.AsyncClient, path: str) -> None:
+    error_of(await client.get(path, headers=NO_KEY), 404, code="unknown_url")
+
+
+def test_every_file_that_is_named_exists_and_none_is_from_elsewhere() -> None:
+    named = set()
+    for path in [FOLDER / "index.html", *(FOLDER / "js").glob("*.js")]:
+        text = path.read_text()
+        assert not re.search(r"(?:src|href|from|import\()\s*=?\s*[\"'(]+(?:https?:)?//", text), path
+        for found in re.findall(r"(?:from |import\()\"(\.[^\"]+)\"", text):
+            named.add((path.parent / found).resolve().relative_to(FOLDER))
+        for found in re.findall(r"(?:src|href)=\"web/([^\"]+)\"", text):
+            named.add(Path(found))
+    assert {str(path) for path in named} <= set(FILES)
+    scripts = {name for name in FILES if name.startswith("js/")}
+    assert scripts == {str(path) for path in named if path.suffix == ".js" and path.parts[0] == "js"}
+    assert len(scripts) > 15
+
+
+def test_what_others_wrote_is_unchanged_and_carries_its_licence() -> None:
+    vendor = FOLDER / "vendor"
+    listed = dict(reversed(line.split()) for line in (vendor / "uPlot.VERSION").read_text().splitlines()[1:])
+    assert set(listed) == {path.name for path in vendor.iterdir() if path.suffix in (".js", ".css")}
+    for name, checksum in listed.items():
+        assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == checksum
+    assert "MIT" in (vendor / "uPlot.LICENSE").read_text()
+
+
+def test_an_installed_package_has_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(ROOT / "server" / "web", tmp_path / "server" / "web")
+    (tmp_path / "server" / "__init__.py").touch()
+    (tmp_path / "README.md").touch()
+    monkeypatch.chdir(tmp_path)
+    distribution = Distribution()
+    distribution.script_name = "setup.py"  # what a build would say; there is none
+    distribution.parse_config_files(["pyproject.toml"])
+    build = distribution.get_command_obj("build_py")
+    build.ensure_finalized()
+    packed = {str(Path(folder or ".") / name) for _, folder, _, names in build.data_files for name in names}
+    assert {name.removeprefix("server/web/static/") for name in packed} == set(FILES)
