@@ -126,9 +126,10 @@ def merge(
         joined = places[0].load()
         for place in places[1:]:
             other = place.load()
-            if shared := joined.origin.shared(other.origin):
-                typer.echo(f"note: {shared} prompts of {place} are counted in the others already", err=True)
+            shared = joined.origin.shared(other.origin)
             joined.merge(other)
+            if shared:
+                typer.echo(f"note: {shared} prompts of {place} are counted in the others already", err=True)
         if target.exists() and (shared := target.load().origin.shared(joined.origin)):
             typer.echo(f"note: {shared} of the prompts are counted in {target} already", err=True)
         target.add(joined)

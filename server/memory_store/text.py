@@ -27,7 +27,7 @@ class TokenTexts(Protocol):
     def of(self, token_id: int) -> str: ...
 
 
-Amount = Annotated[int, Field(ge=0, lt=1 << 62)]
+Amount = Annotated[int, Field(ge=0, lt=1 << 63)]
 Checked = TypeVar("Checked", bound=BaseModel)
 TokenId = Annotated[int, Field(ge=0, lt=TOKEN_LIMIT)]
 

@@ -401,6 +401,46 @@ def test_blocks_that_may_be_cut_need_not_fit_into_a_round(tmp_path: Path) -> Non
     load(tmp_path, scheduler=small, speculation={"num_draft_tokens": 7, "max_num_draft_tokens": 7})
 
 
+def test_a_correction_memory_is_a_source_or_a_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def memory(value: Any) -> Any:
+        return load(tmp_path, speculation={"correction_memory": value}).speculation.correction_memory
+
+    assert memory(None) is None
+    assert memory("m.npz") == memory({"source": "m.npz"})
+    section = {"source": "sqlite:///m.db", "namespace": "code", "dynamic": True, "cap": 9, "sync_seconds": 2}
+    assert memory(section).model_dump() == section
+    for variable, value in (
+        ("", "sqlite:///e.db"),
+        ("", '{"source": "sqlite:///e.db"}'),
+        ("__SOURCE", "sqlite:///e.db"),
+    ):
+        monkeypatch.setenv(f"SLIPSTREAM_SPECULATION__CORRECTION_MEMORY{variable}", value)
+        assert memory({"source": "x.npz"} if variable else "x.npz").source == "sqlite:///e.db"
+        monkeypatch.delenv(f"SLIPSTREAM_SPECULATION__CORRECTION_MEMORY{variable}")
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ({"source": "m.npz", "dynamic": True}, "correction_memory.dynamic needs a database, such as"),
+        ({"source": "m.npz", "namespace": "a"}, "correction_memory.namespace needs a database, such as"),
+        (
+            {"source": "postgresql://u:secret@h/d", "nmespace": "a"},
+            "unknown key speculation.correction_memory.nmespace",
+        ),
+        ({"source": "sqlite://", "cap": 0}, "speculation.correction_memory.cap = 0: should be greater than or equal"),
+        ({"namespace": "a"}, "missing key speculation.correction_memory.source"),
+        (3, "speculation.correction_memory = 3: "),
+    ],
+)
+def test_what_is_wrong_with_a_correction_memory_is_said_without_its_password(
+    tmp_path: Path, value: Any, complaint: str
+) -> None:
+    said = refusal(tmp_path, speculation={"correction_memory": value})
+    assert complaint in said
+    assert "secret" not in said
+
+
 def test_the_names_that_settings_spell_out_are_cores() -> None:
     assert get_args(VerifierName) == tuple(VerifierSettings.model_fields) == tuple(VERIFIERS)
     assert get_args(DrafterName) == DRAFTERS
