@@ -200,6 +200,7 @@ def _pointer_to(element: Any, name: str) -> Any:
 
 floats_at = _pointer_to(types.float32, "floats_at")  # of an address
 wholes_at = _pointer_to(types.int64, "wholes_at")
+numbers_at = _pointer_to(types.int32, "numbers_at")
 
 
 @intrinsic

@@ -141,9 +141,9 @@ class RowKernel:
         sources: tuple[Sequence[str], str] = ((), ""),
         **options: Any,
     ) -> None:
-        """arguments: p for a tensor of float32, b for one of int8, w for one of int32, l for one of int64, i for a
-        whole number, f for a float. sources: as in `compiled`."""
-        tensors = {"p": types.float32, "b": types.int8, "w": types.int32, "l": types.int64}
+        """arguments: p for a tensor of float32, b for one of int8, y for one of uint8, w for one of int32, l for one of
+        int64, i for a whole number, f for a float. sources: as in `compiled`."""
+        tensors = {"p": types.float32, "b": types.int8, "y": types.uint8, "w": types.int32, "l": types.int64}
         numba_types = {"i": types.intp, "f": types.float64} | {a: types.CPointer(t) for a, t in tensors.items()}
         c_types: dict[str, Any] = dict.fromkeys(tensors, ctypes.c_void_p)
         c_types |= {"i": ctypes.c_ssize_t, "f": ctypes.c_double}
@@ -155,7 +155,7 @@ class RowKernel:
         self._shared = ctypes.CFUNCTYPE(None, *shape)(address)
 
     def __call__(self, *arguments: float, rows: int, n: int) -> None:
-        """arguments: a tensor's data_ptr for each p, b, w and l; the tensors contiguous."""
+        """arguments: a tensor's data_ptr for each p, b, y, w and l; the tensors contiguous."""
         if rows * n < _SHARED_SIZE:
             self._alone(*arguments, rows, n, 0, rows)
             return

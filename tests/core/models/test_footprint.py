@@ -59,6 +59,6 @@ def held_bytes(loaded: LoadedModel) -> int:
             weight, bias = torch.ops.quantized.linear_unpack_fp16(module._packed)
             total += weight.numel() * 2 + (0 if bias is None else bias.numel() * 4)
         elif isinstance(module, PackedLinear):
-            weight, _ = torch.ops.quantized.linear_unpack(module._packed)
+            weight, _ = module.unpacked()
             total += weight.numel() + weight.shape[0] * (4 + 4 + 4)  # and scale, zero point, column sum
     return total

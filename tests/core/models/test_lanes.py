@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numba import cfunc, types
 
-from core.models import attention_kernel, layer_kernels
+from core.models import attention_kernel, int8_kernel, layer_kernels
 from core.models.compiling import digest
 from core.models.lanes import exp, load, store, tanh, zeros8, zeros16
 
@@ -55,6 +55,7 @@ def test_tanh_is_within_rounding_and_keeps_signs() -> None:
     ("files", "sources"),
     [
         (attention_kernel.SOURCE_FILES, attention_kernel.SOURCES),
+        (int8_kernel.SOURCE_FILES, int8_kernel.SOURCES),
         (layer_kernels.SOURCE_FILES, layer_kernels.SOURCES),
     ],
 )

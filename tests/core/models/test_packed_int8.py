@@ -1,6 +1,7 @@
 """8-bit layers: what they compute is what their quantised numbers say, and how far that is from the truth."""
 
 import copy
+import math
 import warnings
 
 import hypothesis.strategies as st
@@ -10,8 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 from torch.nn import functional
 
-from core.models import packed_int8
-from core.models.packed_int8 import Int8Linear, Int8MixedLinear, Int8SplitLinear, exact_reach
+from core.models import int8_fbgemm, packed_int8
+from core.models.byte_dots import available
+from core.models.int8_bytes import BytesProduct
+from core.models.int8_fbgemm import FbgemmProduct, exact_reach
+from core.models.packed_int8 import Int8Linear, Int8MixedLinear, Int8SplitLinear
 from core.models.packed_linear import packing_available
 from tests.core.models.test_packed_linear import layer_parts
 
@@ -21,19 +25,25 @@ LAYERS = [Int8Linear, Int8MixedLinear, Int8SplitLinear]
 Layer = Int8Linear | Int8MixedLinear | Int8SplitLinear
 
 
-@pytest.fixture(params=[63, 127], autouse=True)
+@pytest.fixture(params=["fbgemm-63", "fbgemm-127", "bytes-127"], autouse=True)
 def reach(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Every test twice: as on a machine whose products want 7-bit rows, and with 8 bits where they are exact here."""
-    if request.param > exact_reach():
+    """Every test by both ways to multiply: FBGEMM as on a machine whose products want 7-bit rows, and with 8 bits where
+    they are exact here; and the machine's own dot products of bytes, where it has them."""
+    kernel, _, reach = request.param.partition("-")
+    if kernel == "bytes" and not available():
+        pytest.skip("this machine has no AVX-512 VNNI")
+    if kernel == "fbgemm" and int(reach) > exact_reach():
         pytest.skip("this machine's products are exact with 7-bit rows alone")
-    monkeypatch.setattr(packed_int8, "exact_reach", lambda: request.param)
-    return int(request.param)
+    if kernel == "fbgemm":
+        monkeypatch.setattr(packed_int8, "takes", lambda _: False)
+    monkeypatch.setattr(packed_int8, "exact_reach", lambda: int(reach))
+    return int(reach)
 
 
 def unpacked(layer: Layer) -> Tensor:
     """The weights it holds, float64."""
-    weight, _ = torch.ops.quantized.linear_unpack(layer._packed)
-    return weight.int_repr().double() * weight.q_per_channel_scales().unsqueeze(1)
+    weight, scales = layer.unpacked()
+    return weight.double() * scales.double().unsqueeze(1)
 
 
 def stands_for(x: Tensor, layer: Layer) -> Tensor:
@@ -118,7 +128,8 @@ def test_a_machine_that_adds_pairs_in_16_bits_gets_7_bit_rows(monkeypatch: pytes
         pairs = (products[..., ::2] + products[..., 1::2]).clamp(-(1 << 15), (1 << 15) - 1)
         return (pairs.sum(-1) - (reach + 1) * weight.sum(-1)).float()
 
-    monkeypatch.setattr(packed_int8, "_multiply", multiply)
+    monkeypatch.setattr(packed_int8, "takes", lambda _: False)
+    monkeypatch.setattr(int8_fbgemm, "_multiply", multiply)
     assert exact_reach.__wrapped__() == 63
     monkeypatch.setattr(packed_int8, "exact_reach", exact_reach.__wrapped__)
     test_whole_numbers_come_out_exactly(63)
@@ -216,6 +227,58 @@ def test_weights_are_quantised_as_torch_quantises_them(
     zeros = torch.zeros(out, dtype=torch.long)
     with warnings.catch_warnings(action="ignore"):
         expected = torch.quantize_per_channel(weight.float(), scales.double(), zeros, 0, torch.qint8)
-    held, _ = torch.ops.quantized.linear_unpack(Int8Linear(weight, None)._packed)
-    assert torch.equal(held.int_repr(), expected.int_repr())
-    assert torch.equal(held.q_per_channel_scales(), expected.q_per_channel_scales())
+    numbers, scales_held = Int8Linear(weight, None).unpacked()
+    assert torch.equal(numbers, expected.int_repr())
+    assert torch.equal(scales_held.double(), expected.q_per_channel_scales())
+
+
+@pytest.mark.skipif(not available(), reason="this machine has no AVX-512 VNNI")
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.integers(1, 40),
+    outs=st.lists(st.integers(1, 150), min_size=1, max_size=3),
+    groups=st.integers(1, 80),
+    enough=st.sampled_from([0.0, 64.0, math.inf]),
+    wild=st.lists(st.integers(0, 39), max_size=9),
+    special=st.sampled_from([0.0, math.nan, 1e-42]),
+    bias=st.booleans(),
+    threads=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+def test_both_ways_to_multiply_give_the_same_bits(
+    rows: int,
+    outs: list[int],
+    groups: int,
+    enough: float,
+    wild: list[int],
+    special: float,
+    bias: bool,
+    threads: int,
+    seed: int,
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    parts = [torch.randn(out, 4 * groups, generator=generator) for out in outs]
+    x = torch.randn(rows, 4 * groups, generator=generator)
+    for row in wild:
+        x[row % rows, row % (4 * groups)] = 700
+    x[-1, 0] = special
+    b = torch.randn(sum(outs), generator=generator) if bias else None
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found, expected = (kind(parts)(x, 127, enough, b) for kind in (BytesProduct, FbgemmProduct))
+    finally:
+        torch.set_num_threads(before)
+    if exact_reach() == 127:
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("special", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_makes_its_own_row_none_and_no_other(kind: type[Layer], special: float) -> None:
+    layer, x = kind(*layer_parts()), torch.randn(3, 72)
+    expected = layer(x)
+    x[1, 5] = special
+    found = layer(x)
+    assert not found[1].isfinite().any()
+    assert torch.equal(found[::2], expected[::2])
