@@ -12,7 +12,7 @@ from core.models.model_config import empty_model
 from core.models.packed_experts import packable
 from core.models.packed_linear import WeightKind
 
-_INT8_CHANNEL_BYTES = 12  # FBGEMM keeps a scale, a zero point and a column sum for every output channel
+_INT8_CHANNEL_BYTES = 12  # a scale and a column sum for every output channel, and FBGEMM keeps a zero point
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "fp16": torch.float16}
 
 
