@@ -154,6 +154,26 @@ def footprint(
 
 
 @app.command()
+def telemetry(
+    config: Config = DEMO,
+    prompts: Prompts = ["humaneval:8"],  # noqa: B006
+    verifier: Annotated[str, typer.Option(help="Of the answers.")] = "strict",
+    clients: Clients = ["1", "8"],  # noqa: B006
+    tokens: Tokens = 64,
+    passes: Annotated[int, typer.Option(min=1, help="How often everything runs.")] = 3,
+    out: Out = RESULTS,
+    name: Annotated[str, typer.Option(help="Of the result files.")] = "telemetry",
+) -> None:
+    """CPU time a token with spans and metrics sent to a collector, against everything off."""
+    from benchmarks.costs_run import measure_telemetry
+    from benchmarks.matrix import one_setting
+
+    with Explained():
+        setting, numbers = one_setting(verifier), _numbers(clients)
+        _run(measure_telemetry(config, _load(prompts), setting, numbers, tokens, passes, _results(out, name)))
+
+
+@app.command()
 def peers(
     config: Config = DEMO,
     prompts: Prompts = [  # noqa: B006

@@ -15,6 +15,7 @@ from benchmarks.rounds import commit_milliseconds, evidence_shares
 from benchmarks.samples import Spread
 from benchmarks.stack import open_stack
 from benchmarks.tables import flat
+from benchmarks.telemetry_cost import telemetry_cost
 from server.assembly import serving_config
 from server.model_folders import fetch
 from server.settings import Settings
@@ -57,6 +58,19 @@ async def measure_footprint(
     key = serving.api_keys[0] if serving.api_keys else "none"
     figures = await footprint(config, port, prompts, max_tokens, serving.model, key)
     return _write("footprint", "Start-up time and memory", figures, settings, config, results)
+
+
+async def measure_telemetry(
+    config: Path,
+    prompts: list[Prompt],
+    setting: Setting,
+    clients: Sequence[int],
+    max_tokens: int,
+    passes: int,
+    results: Results,
+) -> Path:
+    figures = await telemetry_cost(config, prompts, setting, clients, max_tokens, passes)
+    return _write("telemetry", "CPU time that telemetry takes", figures, load_settings(config), config, results)
 
 
 def _write(

@@ -70,6 +70,7 @@ class TracedExporter(SpanExporter):
         try:
             result = self._inner.export(spans)
         except Exception:
+            logger.debug("an exporter of spans raised", exc_info=True)
             result = SpanExportResult.FAILURE
         self._collector.heard("traces", result is SpanExportResult.SUCCESS)
         return result
@@ -94,6 +95,7 @@ class MeteredExporter(MetricExporter):
         try:
             result = self._inner.export(metrics_data, timeout_millis, **kwargs)
         except Exception:
+            logger.debug("an exporter of metrics raised", exc_info=True)
             result = MetricExportResult.FAILURE
         self._collector.heard("metrics", result is MetricExportResult.SUCCESS)
         return result

@@ -87,6 +87,15 @@ class Telemetry:
             set_trace(span.context)
         return RequestWatch(self._figures, self._watches, operation, self._model, streamed, span)
 
+    def flush_spans(self) -> None:
+        """Send now what spans there are; off the event loop."""
+        if self._tracers is not None:
+            self._tracers.force_flush()
+
+    def flush_metrics(self) -> None:
+        """Send the metrics now; off the event loop."""
+        self._meters.force_flush()
+
     def shutdown(self) -> None:
         """Send what is left and stop; once, at the end of the application's life, and off the event loop: it may take
         SHUTDOWN_SECONDS."""
