@@ -21,6 +21,7 @@ export class AnswerView {
       const text = this.text.next(entry);
       const token = el("span", { class: thought ? "token thought" : "token", tabindex: "-1" }, text ?? entry.token);
       if (text === null) token.classList.add("control");
+      if (text?.startsWith("\n")) token.classList.add("break"); // a line's end alone would be nothing to see or point at
       token.dataset.provenance = entry.provenance;
       token.dataset.index = this.entries.length;
       this.entries.push(entry);
