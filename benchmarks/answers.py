@@ -54,7 +54,7 @@ class Speculated:
 class Answer:
     """tokens: how many. content: its token ids, or its text where only that is told; equal for equal answers.
     asked: when, on a clock that all answers of a group share. arrivals: when news of it came, in seconds on the same
-    clock. first_tokens: how many tokens the first arrival brought."""
+    clock. first_tokens: how many tokens the first arrival brought. estimated_speedup: as the server reports it."""
 
     tokens: int
     content: tuple[int, ...] | str
@@ -63,6 +63,7 @@ class Answer:
     first_tokens: int = 1
     prompt_tokens: int = 0
     speculated: Speculated = Speculated()
+    estimated_speedup: float | None = None
 
     @property
     def ids(self) -> tuple[int, ...]:

@@ -7,14 +7,17 @@ import typer
 
 
 class Explained:
-    """What a person can put right becomes one line and exit code 1."""
+    """What a person can put right becomes one line and exit code 1. program: how the line begins."""
+
+    def __init__(self, program: str = "slipstream bench") -> None:
+        self._program = program
 
     def __enter__(self) -> None:
         logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is not None and (reason := _reason(error)) is not None:
-            _fail(reason)
+            _fail(self._program, reason)
 
 
 def _reason(error: BaseException) -> str | None:
@@ -35,7 +38,7 @@ def _reason(error: BaseException) -> str | None:
     return str(error) if isinstance(error, known) else None
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(program: str, message: str) -> NoReturn:
     for line in message.splitlines():
-        typer.echo(f"slipstream bench: {line}", err=True)
+        typer.echo(f"{program}: {line}", err=True)
     raise typer.Exit(1)

@@ -54,7 +54,7 @@ def _ratios(rows: Sequence[Row], path: Path) -> Path | None:
     axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
     axes.set_ylabel("speed against off (median, min..max)")
     axes.legend(fontsize="small")
-    return _save(plt, figure, path)
+    return save(plt, figure, path)
 
 
 def _throughput(rows: Sequence[Row], path: Path) -> Path | None:
@@ -74,7 +74,7 @@ def _throughput(rows: Sequence[Row], path: Path) -> Path | None:
     axes.set_xlabel("clients at once")
     axes.set_ylabel("tokens per second, all together (median)")
     axes.legend(fontsize="small")
-    return _save(plt, figure, path)
+    return save(plt, figure, path)
 
 
 def _overall(rows: Sequence[Row], size: int, setting: str) -> float | None:
@@ -84,7 +84,8 @@ def _overall(rows: Sequence[Row], size: int, setting: str) -> float | None:
     return None if widest is None or widest.rate is None else widest.rate.median
 
 
-def _save(plt: Any, figure: Any, path: Path) -> Path:
+def save(plt: Any, figure: Any, path: Path) -> Path:
+    """Write the figure as PNG and let go of it."""
     figure.tight_layout()
     figure.savefig(path, dpi=120)
     plt.close(figure)

@@ -43,7 +43,7 @@ class SpeedRun:
         """Ask a running server; answers are compared as text. RefusedError if it cannot be asked."""
         if self.calibration:
             raise BenchError("--calibrate needs --config: a running server reads its own correction memory")
-        model = await _served_model(root_of(url), key)
+        model = await served_model(root_of(url), key)
         door = HttpDoor(url, model, key)
         try:
             return await self._measured(door, f"Speed of {model} against off, over HTTP", {"server": "over HTTP"})
@@ -88,7 +88,8 @@ class SpeedRun:
         return await calibrate(stack, [prompt.text for prompt in others], self.plan.max_tokens)
 
 
-async def _served_model(url: str, key: str) -> str:
+async def served_model(url: str, key: str) -> str:
+    """The first model that /v1/models lists. RefusedError if there is none."""
     try:
         async with httpx.AsyncClient(trust_env=False, headers={"Authorization": f"Bearer {key}"}) as client:
             response = await client.get(f"{url}/v1/models")

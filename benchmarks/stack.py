@@ -116,8 +116,16 @@ class Stack:
                 elif isinstance(event, FinishedEvent):
                     if event.message is not None:
                         raise RuntimeError(event.message)
-                    speculated = _speculated(event.counters)
-                    return Answer(len(tokens), tuple(tokens), asked, tuple(arrivals), first, len(prompt), speculated)
+                    return Answer(
+                        tokens=len(tokens),
+                        content=tuple(tokens),
+                        asked=asked,
+                        arrivals=tuple(arrivals),
+                        first_tokens=first,
+                        prompt_tokens=len(prompt),
+                        speculated=_speculated(event.counters),
+                        estimated_speedup=None if request.verifier.type == "off" else event.counters.estimated_speedup,
+                    )
         raise RuntimeError("the stream ended without a FinishedEvent")
 
 

@@ -1,4 +1,4 @@
-"""The command line: `slipstream serve`, `fetch`, `config check`, `calibrate`, `memory`, `bench`.
+"""The command line: `slipstream serve`, `fetch`, `config check`, `calibrate`, `memory`, `evaluate`, `bench`.
 
 Exit codes: 2 if the configuration or the arguments are wrong, 1 if anything else stands in the way. Heavy imports
 wait until a command needs them, so `--help` is quick.
@@ -109,7 +109,21 @@ def config_check(files: Annotated[list[Path], typer.Argument(help="YAML files.",
 app.command()(calibrate)
 
 
-@app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+_HANDED_OVER = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.command(add_help_option=False, context_settings=_HANDED_OVER)
+def evaluate(context: typer.Context) -> None:
+    """What verifiers gain and what they cost in accuracy, on scored tasks; --help lists the options."""
+    from server.bench import BenchMissingError, run_evaluation
+
+    try:
+        run_evaluation(["evaluate", *context.args])
+    except BenchMissingError as error:
+        fail(str(error))
+
+
+@app.command(add_help_option=False, context_settings=_HANDED_OVER)
 def bench(context: typer.Context) -> None:
     """Measure speed; `slipstream bench --help` lists what."""
     from server.bench import BenchMissingError, run_bench

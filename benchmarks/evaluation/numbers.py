@@ -7,7 +7,7 @@ from benchmarks.evaluation.boxes import last_box
 
 # A sign counts unless it stands behind something that it would subtract from: "5-3" ends with 3, "it is -3" with -3.
 # Thousands are grouped by three, "1,000"; any other comma parts two numbers, "1, 2".
-_NUMBER = re.compile(r"(?:(?<![\w)\]])[-−–]\s?)?\$?-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])\.\d+")
+_NUMBER = re.compile(r"(?:(?<![\w)\]])[-−–]\s?)?(?:\$-?)?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![\w.])\.\d+")
 _MARKER = re.compile(r"####|\b(?:final\s+)?answer(?:\s+is\b|\s*:|\s*=|\*\*\s*:?)", re.IGNORECASE)
 
 

@@ -12,7 +12,9 @@ from benchmarks.evaluation.items import AssertsScorer, FunctionScorer, Item, Mat
 Record = dict[str, Any]
 _NUMBER = '{}\n\nThink step by step. End with a line that says "The answer is" and the number.'
 _MATHS = "{}\n\nThink step by step, and put the final answer in \\boxed{{}}."
-_FUNCTION = "{}\nYour function should pass these tests:\n\n```python\n{}\n```\n\nAnswer with the whole code in one block."
+_FUNCTION = (
+    "{}\nYour function should pass these tests:\n\n```python\n{}\n```\n\nAnswer with the whole code in one block."
+)
 
 
 def humaneval(records: Sequence[Record]) -> Iterator[Item]:
@@ -98,11 +100,9 @@ def parse(text: str, name: str) -> list[Record]:
         if any(len(row) != 2 for row in rows):
             raise ValueError("a line should be a question, a tab and an answer")
         return [{"question": question, "answer": answer} for question, answer in rows]
-    found = json.loads(text) if text.lstrip().startswith("[") else list(map(json.loads, filter(str.strip, _lines(text))))
+    found = (
+        json.loads(text) if text.lstrip().startswith("[") else list(map(json.loads, filter(str.strip, _lines(text))))
+    )
     if not found or not all(isinstance(record, dict) for record in found):
         raise ValueError("it should hold JSON objects, one a line or in a list")
     return found
-
-
-def _lines(text: str) -> list[str]:
-    return text.split("\n")  # splitlines would part a JSON string at U+2028

@@ -1,0 +1,113 @@
+"""Every finished answer, written down at once: a run that ends early goes on where it stopped.
+
+One JSON object a line. A line that was cut off by whatever ended the run is not counted. Answers to other questions, of
+other models or settings, may stand in the same file and are left alone.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
+
+from benchmarks.answers import Speculated
+from benchmarks.errors import BenchError
+from benchmarks.evaluation.reply import Question, Reply, fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Tokens per second of a setting on a whole group of items, while all clients were being answered."""
+
+    group: str
+    setting: str
+    seed: int
+    rate: float
+
+
+class Journal:
+    """path: made if need be. identity: of whoever answers. common: of every request, its length and sampling but the
+    seed. A context manager: only one may write to a file at a time."""
+
+    def __init__(self, path: Path, identity: Any, common: Any) -> None:
+        self.path = path
+        self._about = fingerprint(identity, common)
+        self._replies: dict[str, Reply] = {}
+        self._rates: dict[str, Rate] = {}
+
+    def __enter__(self) -> Self:
+        """BenchError if somebody else has it, or it is not such a file."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(f"{self.path}.lock", timeout=0)
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            raise BenchError(f"another run is writing to {self.path}; give this one a --name of its own") from error
+        try:
+            self._read()
+            self._file = self.path.open("a", encoding="utf-8")
+        except BaseException:
+            self._lock.release()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._file.close()
+        self._lock.release()
+
+    def reply(self, question: Question) -> Reply | None:
+        return self._replies.get(self._key(question))
+
+    def add(self, question: Question, reply: Reply) -> None:
+        """On the disk before this returns."""
+        key = self._key(question)
+        self._replies[key] = reply
+        item = question.item
+        told = {"task": item.task, "item": item.name, "setting": question.setting.name, "seed": question.seed}
+        self._write({"key": key, **told, **asdict(reply)})
+
+    def rate(self, group: str, setting: str, seed: int) -> float | None:
+        found = self._rates.get(self._rate_key(group, setting, seed))
+        return None if found is None else found.rate
+
+    def add_rate(self, rate: Rate) -> None:
+        key = self._rate_key(rate.group, rate.setting, rate.seed)
+        self._rates[key] = rate
+        self._write({"rate_key": key, **asdict(rate)})
+
+    def _key(self, question: Question) -> str:
+        item = question.item
+        return fingerprint(self._about, item.task, item.name, item.prompt, question.setting.fields, question.seed)
+
+    def _rate_key(self, group: str, setting: str, seed: int) -> str:
+        return fingerprint(self._about, group, setting, seed)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _read(self) -> None:
+        if not self.path.exists():
+            return
+        raw = self.path.read_bytes()
+        whole, _, cut = raw.rpartition(b"\n")
+        if cut:
+            os.truncate(self.path, len(raw) - len(cut))
+        for number, line in enumerate(whole.split(b"\n") if whole else (), 1):
+            try:
+                self._take(json.loads(line))
+            except (ValueError, TypeError, KeyError) as error:
+                raise BenchError(f"{self.path}, line {number}: not an answer of an evaluation") from error
+
+    def _take(self, record: dict[str, Any]) -> None:
+        if "rate_key" in record:
+            self._rates[record.pop("rate_key")] = Rate(**record)
+            return
+        key = record.pop("key")
+        for name in ("task", "item", "setting", "seed"):
+            record.pop(name)
+        self._replies[key] = Reply(**{**record, "speculated": Speculated(**record["speculated"])})
