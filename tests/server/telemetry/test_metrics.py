@@ -1,19 +1,19 @@
 """/metrics tells what answers tell, at every moment, in bounded series."""
 
 import asyncio
-import random
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from prometheus_client import Metric
 
 from core.sequence import Sequence
 from scheduler.events import FinishedEvent, TokensEvent
 from server.telemetry.catalogue import METRICS
 from server.telemetry.telemetry import Telemetry
-from tests.server.asgi import until
-from tests.server.serving import MODEL, chat, chat_body, complete, make_engine, only_ascii
+from tests.server.asgi import Exchange, until
+from tests.server.serving import MODEL, chat, chat_body, complete, make_engine, only_ascii, running
 from tests.server.telemetry.scrape import parsed, scraped, total
 from tests.tiny import make_request
 
@@ -72,10 +72,10 @@ async def test_families_that_others_search_by_name_are_unique(client: httpx.Asyn
 async def test_gauges_follow_the_engine(client: httpx.AsyncClient) -> None:
     task = asyncio.create_task(chat(client, max_tokens=150, verifier="off", **PLAIN))
 
-    async def running() -> bool:
+    async def seen_running() -> bool:
         return total(await scraped(client), "slipstream_requests_running") > 0
 
-    await until(running)
+    await until(seen_running)
     assert _blocks(await scraped(client))["used"] > 0
     await task
     families = await scraped(client)
@@ -154,30 +154,48 @@ async def test_every_series_is_of_a_known_metric_and_carries_known_labels(client
         assert labels <= {label.replace(".", "_") for label in metric.labels}, name
 
 
-async def test_no_counter_exceeds_what_was_delivered_however_answers_end(client: httpx.AsyncClient) -> None:
-    """Answers of all kinds, some of them left by their clients, while somebody scrapes without a pause."""
-    chance, checked = random.Random(7), 0
+async def test_no_counter_exceeds_what_was_delivered_however_answers_end() -> None:
+    """Answers of all kinds, every second one left by its client after a few words, while somebody scrapes all along."""
+    checked = 0
+    async with running() as (app, client):
 
-    async def ask(number: int) -> None:
-        verifier = chance.choice(["off", "strict", "lossy", "fly"])
-        body = chat_body(f"{number} once", verifier=verifier, num_draft_tokens=8, max_tokens=60, **PLAIN)
-        asking = client.post("/v1/chat/completions", json=body)
-        try:
-            async with asyncio.timeout(chance.choice([0.05, 0.2, 30])):
-                await asking
-        except TimeoutError:
-            pass
+        async def ask(number: int) -> None:
+            verifier = ["off", "strict", "lossy", "fly"][number % 4]
+            body = chat_body(f"{number} once", verifier=verifier, num_draft_tokens=8, max_tokens=90, **PLAIN)
+            if number // 4 % 2:
+                await _leave_after(app, body, number % 3)
+            else:
+                assert (await client.post("/v1/chat/completions", json=body)).status_code == 200
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(ask(number)) for number in range(12)]
-        while not all(task.done() for task in tasks):
-            _check_wholes(await scraped(client))
-            checked += 1
-            await asyncio.sleep(0.002)
-    assert checked > 20
-    families = await scraped(client)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(ask(number)) for number in range(12)]
+            while not all(task.done() for task in tasks):
+                _check_wholes(await scraped(client))
+                checked += 1
+                await asyncio.sleep(0.002)
+
+        async def all_ended() -> bool:
+            return total(await scraped(client), "slipstream_requests_total") == 12
+
+        await until(all_ended)
+        families = await scraped(client)
+    assert checked > 5
+    _check_wholes(families)
     assert total(families, "slipstream_requests_total", finish_reason="abort") > 0
-    assert total(families, "slipstream_requests_total") == 12
+
+
+async def _leave_after(app: FastAPI, body: dict[str, Any], words: int) -> None:
+    """Ask for a stream and leave it when `words` of its parts have come."""
+    exchange, seen = Exchange.post("/v1/chat/completions", {**body, "stream": True}), 0
+
+    def count(message: dict[str, Any]) -> None:
+        nonlocal seen
+        seen += b"content" in message.get("body", b"")
+        if seen > words:
+            exchange.leave.set()
+
+    exchange.on_message = count
+    await exchange.run(app)
 
 
 def _check_wholes(families: dict[str, Metric]) -> None:
