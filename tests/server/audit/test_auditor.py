@@ -54,7 +54,7 @@ async def audited(client: httpx.AsyncClient, answers: int) -> dict[str, Any]:
     async def replayed() -> bool:
         return bool(sum(one["answers"] for one in (await report(client))["verifiers"]) >= answers)
 
-    await until(replayed, 30)
+    await until(replayed, 60)
     return await report(client)
 
 
@@ -147,7 +147,7 @@ async def test_an_answer_cut_too_early_to_judge_is_counted() -> None:
         async def skipped() -> bool:
             return bool((await report(client))["queue"]["skipped"])
 
-        await until(skipped)
+        await until(skipped, 60)
         assert (await report(client))["queue"]["skipped"] == {"near_cut": 1}
 
 
@@ -168,7 +168,7 @@ async def test_an_answer_whose_client_leaves_is_not_kept() -> None:
         async def gone() -> bool:
             return not engine.stats().running
 
-        await until(gone)
+        await until(gone, 60)
         assert engine.stats().finished == {FinishReason.ABORT: 1, FinishReason.LENGTH: 1}  # and the warm-up
         queue = (await report(client))["queue"]
         assert (queue["waiting"], queue["replaying"]) == (0, False)
