@@ -5,6 +5,7 @@ other, a reader sees each as a whole, and a process that dies leaves either all 
 """
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from server.memory_store import schema
 from server.memory_store.bulk import add_memory, add_table, new_id, note_addition, pack_tables, run_text, trim
 from server.memory_store.pulling import Head, Pulled, pull, read_head
 
+_AGAIN_SECONDS = 0.2
 _BUSY_SECONDS = 60  # how long SQLite waits for another process's change
 
 Counts = Mapping[str, Mapping[int, int]]
@@ -102,7 +104,7 @@ class MemoryStore:
     def begin(self, target: str, draft: str | None, created: str | None = None) -> Head:
         """The namespace's memory, made if there is none. MemoryFileError if it is of other models (fingerprints)."""
         with self._explained():
-            schema.metadata.create_all(self._engine)
+            self._make_tables()
         if self.head() is None:
             new = {
                 "namespace": self.namespace,
@@ -189,6 +191,17 @@ class MemoryStore:
             pack_tables(connection, head)
 
     # ---- how
+
+    def _make_tables(self) -> None:
+        """Those that are not there. Of two processes that make them at once one fails, and then finds them made."""
+        for left in (2, 1, 0):
+            try:
+                schema.metadata.create_all(self._engine)
+                return
+            except SQLAlchemyError:
+                if not left:
+                    raise
+                time.sleep(_AGAIN_SECONDS)
 
     @contextmanager
     def _change(self) -> Iterator[tuple[Connection, Head]]:

@@ -1,7 +1,9 @@
 """A memory in a database: what is counted there is what was added, by whomever and on whichever database."""
 
 import itertools
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +140,19 @@ def test_namespaces_are_apart_and_of_one_pair_of_models_each(url: str) -> None:
     assert held(ours.pull().tables["model"]) == {1: 1}
     with pytest.raises(MemoryFileError, match="no correction memory in namespace 'third'"):
         MemoryStore(url, "third").load()
+
+
+@both_databases
+def test_servers_that_start_at_once_find_one_memory(url: str) -> None:
+    stores = [MemoryStore(url) for _ in range(6)]
+    together = threading.Barrier(len(stores))
+
+    def begin(store: MemoryStore) -> int:
+        together.wait()
+        return store.begin("T", "D").id
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        assert len(set(pool.map(begin, stores))) == 1
 
 
 def test_nothing_is_made_by_looking(tmp_path: Path) -> None:
