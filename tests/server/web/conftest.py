@@ -1,4 +1,8 @@
-"""The page in a real browser, before a real server that runs in a thread of its own."""
+"""The page in a real browser, before a real server that runs in a thread of its own.
+
+Playwright keeps an event loop running in the tests' thread as long as the browser lives, so tests that are coroutines
+have no place in this package.
+"""
 
 import asyncio
 import os

@@ -12,7 +12,7 @@ from setuptools import Distribution
 from server.web.page import FOLDER
 from tests.server.serving import KEY, error_of
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FILES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*") if path.is_file())
 NO_KEY = {"Authorization": ""}
 
