@@ -49,16 +49,11 @@ def evaluate(
 ) -> None:
     """What verifiers gain and what they cost in accuracy, against off. Ctrl-C keeps every answer there is; the same
     command goes on."""
-    from benchmarks import plots as drawing
     from benchmarks.evaluation.choice import choose
-    from benchmarks.evaluation.evaluation import Evaluation
     from benchmarks.evaluation.run import Plan
     from benchmarks.evaluation.tasks import load_items
-    from benchmarks.results_file import Results
 
     with Explained("slipstream evaluate"):
-        if plots:
-            drawing.require()  # before the hours that it takes to have something to draw
         choice = choose(preset, _split(verifier), _split(drafter), _split(draft_length), setting, base_url is None)
         plan = Plan(
             items=load_items(_split(task)),
@@ -69,6 +64,12 @@ def evaluate(
             seeds=choice.seeds if seeds is None else _numbers(seeds),
             minutes=minutes,
         )
+        from benchmarks import plots as drawing  # seconds, once it is known that there is something to do
+        from benchmarks.evaluation.evaluation import Evaluation
+        from benchmarks.results_file import Results
+
+        if plots:
+            drawing.require()  # before the hours that it takes to have something to draw
         run = Evaluation(plan, Results(out, name), task, plots, trust_code)
         try:
             asyncio.run(_over_http(run, base_url, model, key) if base_url else run.in_process(config))

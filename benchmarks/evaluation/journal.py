@@ -105,7 +105,8 @@ class Journal:
 
     def _take(self, record: dict[str, Any]) -> None:
         if "rate_key" in record:
-            self._rates[record.pop("rate_key")] = Rate(**record)
+            key = record.pop("rate_key")
+            self._rates[key] = Rate(**record)
             return
         key = record.pop("key")
         for name in ("task", "item", "setting", "seed"):

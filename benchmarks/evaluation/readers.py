@@ -100,9 +100,11 @@ def parse(text: str, name: str) -> list[Record]:
         if any(len(row) != 2 for row in rows):
             raise ValueError("a line should be a question, a tab and an answer")
         return [{"question": question, "answer": answer} for question, answer in rows]
-    found = (
-        json.loads(text) if text.lstrip().startswith("[") else list(map(json.loads, filter(str.strip, _lines(text))))
-    )
+    if text.lstrip().startswith("["):
+        found = json.loads(text)
+    else:
+        # Not splitlines, which would part a JSON string at U+2028.
+        found = [json.loads(line) for line in text.split("\n") if line.strip()]
     if not found or not all(isinstance(record, dict) for record in found):
         raise ValueError("it should hold JSON objects, one a line or in a list")
     return found
