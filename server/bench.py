@@ -1,5 +1,5 @@
-"""`slipstream bench` and `slipstream evaluate`: hand over to the benchmarks, which stand above this floor and are not
-in every installation.
+"""`slipstream bench`, `evaluate` and `tune`: hand over to the benchmarks, which stand above this floor and are not in
+every installation.
 
 They are looked up by name when somebody asks for them, so that nothing here depends on them.
 """

@@ -1,4 +1,4 @@
-"""The command line: `slipstream serve`, `fetch`, `config check`, `calibrate`, `memory`, `evaluate`, `bench`.
+"""The command line: `slipstream serve`, `fetch`, `config check`, `calibrate`, `memory`, `evaluate`, `tune`, `bench`.
 
 Exit codes: 2 if the configuration or the arguments are wrong, 1 if anything else stands in the way. Heavy imports
 wait until a command needs them, so `--help` is quick.
@@ -115,10 +115,20 @@ _HANDED_OVER = {"allow_extra_args": True, "ignore_unknown_options": True}
 @app.command(add_help_option=False, context_settings=_HANDED_OVER)
 def evaluate(context: typer.Context) -> None:
     """What verifiers gain and what they cost in accuracy, on scored tasks; --help lists the options."""
+    _evaluation("evaluate", context)
+
+
+@app.command(add_help_option=False, context_settings=_HANDED_OVER)
+def tune(context: typer.Context) -> None:
+    """The settings that gain most on your prompts while enough of the quality stays; --help lists the options."""
+    _evaluation("tune", context)
+
+
+def _evaluation(command: str, context: typer.Context) -> None:
     from server.bench import BenchMissingError, run_evaluation
 
     try:
-        run_evaluation(["evaluate", *context.args])
+        run_evaluation([command, *context.args])
     except BenchMissingError as error:
         fail(str(error))
 

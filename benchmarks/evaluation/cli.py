@@ -1,12 +1,16 @@
-"""`slipstream evaluate`."""
+"""`slipstream evaluate` and `slipstream tune`."""
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from benchmarks.explained import Explained
+
+if TYPE_CHECKING:
+    from benchmarks.evaluation.evaluation import Evaluation, Findings
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -14,6 +18,17 @@ Tasks = Annotated[
     list[str],
     typer.Option("--task", "-t", help="humaneval, gsm8k:200, spec-bench/writing, math500=FILE-OR-URL:50, ..."),
 ]
+
+Config = Annotated[Path, typer.Option("--config", "-c", envvar="SLIPSTREAM_CONFIG", help="YAML file, loaded here.")]
+Tokens = Annotated[int, typer.Option(min=2, help="Most tokens an answer may have.")]
+Clients = Annotated[int, typer.Option(min=1, help="Questions at a time.")]
+Minutes = Annotated[float | None, typer.Option(min=0, help="Begin nothing more after so long.")]
+TrustCode = Annotated[
+    bool, typer.Option("--trust-code", help="Run the model's programs even where they cannot be isolated.")
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the result files.")]
+Name = Annotated[str, typer.Option(help="Of the result files; the same name goes on.")]
+DEMO, RESULTS = Path("configs/demo.yaml"), Path("bench-results")
 
 
 @app.callback()
@@ -23,9 +38,7 @@ def _root() -> None:
 
 @app.command()
 def evaluate(
-    config: Annotated[
-        Path, typer.Option("--config", "-c", envvar="SLIPSTREAM_CONFIG", help="YAML file, loaded here.")
-    ] = Path("configs/demo.yaml"),
+    config: Config = DEMO,
     base_url: Annotated[str | None, typer.Option(help="Ask this server instead; any with OpenAI's API.")] = None,
     model: Annotated[str | None, typer.Option(help="Of that server; default: the first it lists.")] = None,
     key: Annotated[str, typer.Option(envvar="OPENAI_API_KEY", help="Of that server.")] = "none",
@@ -37,14 +50,12 @@ def evaluate(
     setting: Annotated[list[str], typer.Option(help="NAME={...}: any fields of a request.")] = [],  # noqa: B006
     temperature: Annotated[float | None, typer.Option(min=0.0, max=2.0, help="Default: greedy.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Each asks everything once, as in 0,1,2.")] = None,
-    tokens: Annotated[int, typer.Option(min=2, help="Most tokens an answer may have.")] = 512,
-    clients: Annotated[int, typer.Option(min=1, help="Questions at a time.")] = 8,
-    minutes: Annotated[float | None, typer.Option(min=0, help="Begin nothing more after so long.")] = None,
-    trust_code: Annotated[
-        bool, typer.Option("--trust-code", help="Run the model's programs even where they cannot be isolated.")
-    ] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the result files.")] = Path("bench-results"),
-    name: Annotated[str, typer.Option(help="Of the result files; the same name goes on.")] = "evaluation",
+    tokens: Tokens = 512,
+    clients: Clients = 8,
+    minutes: Minutes = None,
+    trust_code: TrustCode = False,
+    out: Out = RESULTS,
+    name: Name = "evaluation",
     plots: Annotated[bool, typer.Option(help="Draw PNG plots as well.")] = True,
 ) -> None:
     """What verifiers gain and what they cost in accuracy, against off. Ctrl-C keeps every answer there is; the same
@@ -71,20 +82,56 @@ def evaluate(
         if plots:
             drawing.require()  # before the hours that it takes to have something to draw
         run = Evaluation(plan, Results(out, name), task, plots, trust_code)
-        try:
-            asyncio.run(_over_http(run, base_url, model, key) if base_url else run.in_process(config))
-        except KeyboardInterrupt:
-            typer.echo(f"interrupted; every finished answer is in {out}, and the same command goes on", err=True)
-            raise typer.Exit(130) from None
+        _until_interrupted(_over_http(run, base_url, model, key) if base_url else run.in_process(config), out)
 
 
-async def _over_http(run: object, url: str, model: str | None, key: str) -> None:
-    from benchmarks.evaluation.evaluation import Evaluation
+@app.command()
+def tune(
+    config: Config = DEMO,
+    task: Tasks = ["humaneval:40"],  # noqa: B006
+    floor: Annotated[
+        float, typer.Option(min=0.0, help="Least recovery; agreement with off for tasks unscored.")
+    ] = 0.99,
+    draft_length: Annotated[list[str], typer.Option(help="default, adaptive, adaptive:K or a fixed K.")] = ["default"],  # noqa: B006
+    tokens: Tokens = 512,
+    clients: Clients = 8,
+    minutes: Minutes = None,
+    trust_code: TrustCode = False,
+    out: Out = RESULTS,
+    name: Name = "tune",
+) -> None:
+    """Try settings on your prompts, and print those that gain most while recovery stays above a floor."""
+    from benchmarks.evaluation.run import Plan
+    from benchmarks.evaluation.tasks import load_items
+    from server.settings_loading import load_settings
+
+    with Explained("slipstream tune"):
+        items = load_items(_split(task))
+        from benchmarks.evaluation.evaluation import Evaluation
+        from benchmarks.evaluation.tune import advise, as_yaml, candidates
+        from benchmarks.results_file import Results
+
+        settings = candidates(load_settings(config), _split(draft_length))
+        plan = Plan(items, settings, clients, tokens, minutes=minutes)
+        run = Evaluation(plan, Results(out, name), task, drawn=False, trusted=trust_code)
+        advice = advise(_until_interrupted(run.in_process(config), out).rows, settings, floor)
+        typer.echo(f"\n{advice.setting.name}: {advice.speedup:.2f}x off, {advice.quality:.1%} of its quality")
+        typer.echo(as_yaml(advice.setting), nl=False)
+
+
+def _until_interrupted(work: Coroutine[Any, Any, "Findings"], out: Path) -> "Findings":
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; every finished answer is in {out}, and the same command goes on", err=True)
+        raise typer.Exit(130) from None
+
+
+async def _over_http(run: "Evaluation", url: str, model: str | None, key: str) -> "Findings":
     from benchmarks.http_door import root_of
     from benchmarks.speed_run import served_model
 
-    assert isinstance(run, Evaluation)
-    await run.over_http(url, model or await served_model(root_of(url), key), key)
+    return await run.over_http(url, model or await served_model(root_of(url), key), key)
 
 
 def _split(values: list[str]) -> list[str]:

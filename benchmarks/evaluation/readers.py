@@ -100,6 +100,7 @@ def parse(text: str, name: str) -> list[Record]:
         if any(len(row) != 2 for row in rows):
             raise ValueError("a line should be a question, a tab and an answer")
         return [{"question": question, "answer": answer} for question, answer in rows]
+    found: list[Record]
     if text.lstrip().startswith("["):
         found = json.loads(text)
     else:
