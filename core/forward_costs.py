@@ -147,16 +147,22 @@ class LiveCosts:
         """A round's target forward with its evidence and commit took `seconds`, its draft forwards as they say.
 
         Half of what the target's took too long, or too short, is put down to the round and half to its rows: were it
-        all the rows', a cost that every round has would come to look like the slope where most rounds are.
+        all the rows', a cost that every round has would come to look like the slope where most rounds are. Of what it
+        took too short, sequences and their context first have the share that they have of what was expected: a figure
+        of theirs that other load spoiled would otherwise be taken from the rows, until they look free.
         """
         if self.now is None:
             return
         target, draft, per_round = self.now.target, self.now.draft, self.now.per_round
+        company = 1.0
         if rows > 0:
             known = self.now.verify(rows, sequences, positions)
             surprise = seconds - known
             if rows <= target.largest:
                 surprise = max(-known / _LARGEST_SURPRISE, min(surprise, known * (_LARGEST_SURPRISE - 1)))
+                if surprise < 0:
+                    company = 1 + _SMOOTHING * surprise / known
+                    surprise *= 1 - (self.now.fixed_part(sequences, positions) - per_round) / known
                 per_round = max(0.0, per_round + _SMOOTHING * _BESIDE * surprise)
                 surprise *= 1 - _BESIDE if per_round else 1.0
             target = target.corrected(rows, 1 + surprise / target.at(rows))
@@ -166,4 +172,11 @@ class LiveCosts:
         for fed, took in by_rows.items():  # as one, since a round's steps are much alike
             if draft is not None:
                 draft = draft.corrected(fed, sum(took) / len(took) / draft.at(fed))
-        self.now = replace(self.now, target=target, draft=draft, per_round=per_round)
+        self.now = replace(
+            self.now,
+            target=target,
+            draft=draft,
+            per_round=per_round,
+            per_sequence=self.now.per_sequence * company,
+            per_position=self.now.per_position * company,
+        )

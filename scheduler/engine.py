@@ -36,6 +36,7 @@ from scheduler.failures import FailureWatch
 from scheduler.job import Job
 from scheduler.limits import SchedulerLimits
 from scheduler.observer import EngineObserver, GuardedObserver
+from scheduler.roster import Roster
 from scheduler.stats import Blocks, EngineStats, Totals
 from scheduler.stream import RequestStream
 from scheduler.validation import accept_request
@@ -66,10 +67,7 @@ class AsyncEngine:
             runtime.forward_costs,
             runtime.max_ngram,
         )
-        self._jobs: dict[str, Job] = {}
-        self._aborted: set[Job] = set()  # running ones to be ended after the current round
-        self._background: Job | None = None  # in _jobs, alone there but for a round that ends without it
-        self._left_at = time.monotonic()  # when the last job went that was somebody's
+        self._jobs = Roster()
         self._arrivals = itertools.count()
         self._accepting = False
         self.failure: Exception | None = None
@@ -97,8 +95,7 @@ class AsyncEngine:
     @property
     def idle_seconds(self) -> float:
         """How long nobody has been here, background work aside; 0.0 while somebody is."""
-        own = self._background is not None
-        return 0.0 if len(self._jobs) > own else time.monotonic() - self._left_at
+        return self._jobs.idle_seconds
 
     async def start(self) -> None:
         """Begin to serve. RuntimeError if it was started before: an engine lives once."""
@@ -115,7 +112,7 @@ class AsyncEngine:
         self._end_background()
         self._wake.set()
         _, unfinished = await asyncio.wait({self._task}, timeout=drain_seconds)
-        rest = [job for job in self._jobs.values() if job is not self._background] if unfinished else []
+        rest = self._jobs.owned if unfinished else []
         if unfinished:
             for job in rest:
                 self._abort(job)
@@ -139,7 +136,7 @@ class AsyncEngine:
         """
         if not self._accepting:
             raise EngineStopped
-        if request.request_id in self._jobs:
+        if self._jobs.find(request.request_id) is not None:
             raise ValueError(f"request_id {request.request_id!r} is in use")
         if request.background and self._jobs:
             raise EngineBusy
@@ -154,17 +151,15 @@ class AsyncEngine:
         except QueueFull:
             self._totals.refused += 1
             raise
-        self._jobs[request.request_id] = job
-        if request.background:
-            self._background = job
-        else:
+        self._jobs.enter(job)
+        if not request.background:
             self._observer.on_submit(request)
         self._wake.set()
         return RequestStream(request.request_id, job.channel, partial(self._abort, job))
 
     def abort(self, request_id: str) -> None:
         """End a request, at once if it waits, else after the current round; unknown ids are ignored."""
-        job = self._jobs.get(request_id)
+        job = self._jobs.find(request_id)
         if job is not None:
             self._abort(job)
 
@@ -172,8 +167,8 @@ class AsyncEngine:
         """Blocks are those at the start of the round in flight, if there is one. From any thread."""
         if not self._worker.in_flight:
             self._blocks = Blocks.of(self._runtime.pool)
-        own_waits = self._background is not None and self._background.sequence.state is SequenceState.WAITING
-        return self._totals.snapshot(self._running, len(self._waiting) - own_waits, self._blocks)
+        waiting = len(self._waiting) - self._jobs.background_waits
+        return self._totals.snapshot(self._running, waiting, self._blocks)
 
     def memory_pairs(self) -> dict[str, int]:
         """Pairs that the correction memory holds, by proposer. From any thread."""
@@ -183,19 +178,19 @@ class AsyncEngine:
     @property
     def _running(self) -> int:
         """Jobs that run, background work aside."""
-        return len(self._batcher.running) - (self._background in self._batcher.running)
+        return len(self._batcher.running) - (self._jobs.background in self._batcher.running)
 
     def _end_background(self) -> None:
-        if self._background is not None:
-            self._abort(self._background)
+        if self._jobs.background is not None:
+            self._abort(self._jobs.background)
 
     def _abort(self, job: Job) -> None:
-        if self._jobs.get(job.request_id) is not job:
+        if job not in self._jobs:
             return
         if job.sequence.state is SequenceState.WAITING:
             self._finish(job, FinishReason.ABORT)
         else:
-            self._aborted.add(job)
+            self._jobs.end_later(job)
         self._wake.set()
 
     async def _serve(self) -> None:
@@ -208,7 +203,7 @@ class AsyncEngine:
                     await self._idle()
         finally:  # nobody is left here, unless the task was cancelled
             self._accepting = False
-            for job in list(self._jobs.values()):
+            for job in self._jobs:
                 self._finish(job, FinishReason.ABORT)
 
     async def _run_once(self) -> None:
@@ -239,7 +234,7 @@ class AsyncEngine:
             return
         logger.critical("no round can be expected to succeed any more: the engine ends")
         self.failure, self._accepting = error, False
-        self._fail(list(self._jobs.values()))
+        self._fail(self._jobs)
 
     def _plan(self) -> Batch:
         batch = self._batcher.plan()
@@ -268,13 +263,13 @@ class AsyncEngine:
             self._observer.on_round(result, self.stats(), planning + time.perf_counter() - began)
 
     def _settle_aborts(self) -> None:
-        for job in list(self._aborted):
+        for job in self._jobs.ending:
             self._finish(job, FinishReason.ABORT)
 
     def _fail(self, jobs: Iterable[Job]) -> None:
         self._settle_aborts()
         for job in jobs:
-            if self._jobs.get(job.request_id) is job:
+            if job in self._jobs:
                 self._finish(job, FinishReason.ERROR, ERROR_MESSAGE)
 
     def _finish(self, job: Job, reason: FinishReason, message: str | None = None) -> None:
@@ -283,21 +278,17 @@ class AsyncEngine:
         if sequence.state is SequenceState.WAITING:
             self._waiting.remove(job)
         sequence.finish(reason)
-        self._aborted.discard(job)
-        self._jobs.pop(job.request_id, None)
+        was_background = self._jobs.leave(job, now)
         try:
             self._batcher.remove(job)
         except Exception:
             logger.exception("the blocks of a finished sequence could not be released")
         event = job.finished_event(reason, message, now)
-        if job is self._background:
-            self._background = None
-            if reason is FinishReason.ABORT:
-                job.tell_scores()  # whoever asked goes on from there another time
-            job.channel.put(event)
-            return
+        if was_background and reason is FinishReason.ABORT:
+            job.tell_scores()  # whoever asked goes on from there another time
         job.channel.put(event)
-        self._left_at = now
+        if was_background:
+            return
         self._waiting.note_finish(now)
         self._totals.finished[reason] += 1
         self._observer.on_finish(sequence.request, event)

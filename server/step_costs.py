@@ -28,6 +28,7 @@ _READING_ON_CPU = 64  # rows of a piece of text
 _STRIDE = 7919  # between the ids of a step's tokens: a prime
 _PASSES = 3
 _AGREED = 1.03  # of a step's two fastest runs: other load on the machine would hardly hold up both by as much
+_LEAST_PASSES = 2
 _PATIENCE = 4.0  # seconds after which no further pass begins
 
 
@@ -62,7 +63,7 @@ def measure_step_costs(runtime: Runtime, limits: SchedulerLimits, pinned: Forwar
     seconds = _fastest(steps)
     for batch in _batch_sizes(most):
         runtime.cost.record(batch, seconds["plain", batch])
-    costs = _costs(seconds, most, (long - shared) * size)
+    costs = _costs(seconds, (long - shared) * size)
     runtime.forward_costs.begin(costs, pinned)
     _tell("a plain step takes", runtime.cost.as_dict(), "")
     _tell("a block takes", costs.target.points, " rows")
@@ -77,12 +78,14 @@ def _lay_context(runner: ModelRunner, blocks: int) -> None:
             held[:blocks] = torch.linspace(-1, 1, held[:1].numel()).view_as(held[0])
 
 
-def _costs(seconds: Mapping[tuple[str, int], float], most: int, more_context: int) -> ForwardCosts:
+def _costs(seconds: Mapping[tuple[str, int], float], more_context: int) -> ForwardCosts:
     """more_context: positions by which the long step's context is longer."""
     target = RowCurve({1: seconds["plain", 1]} | _points(seconds, "block"))
     drafted = _points(seconds, "draft")
     draft = RowCurve(drafted) if drafted else None
-    per_sequence = max(0.0, seconds["plain", most] - target.at(most)) / max(1, most - 1)
+    # What other load held up seems dear for its sequences: the size that makes least of them is believed.
+    dearer = [(one - target.at(n)) / (n - 1) for (kind, n), one in seconds.items() if kind == "plain" and n > 1]
+    per_sequence = max(0.0, min(dearer, default=0.0))
     longer = seconds.get(("long", 1), 0.0) - seconds["plain", 1]
     per_position = max(0.0, longer) / more_context if more_context > 0 else 0.0
     return ForwardCosts(target, draft, per_sequence, per_position)
@@ -128,11 +131,11 @@ def _fastest(steps: Mapping[tuple[str, int], tuple[ModelRunner, RaggedLayout]]) 
     """
     runs: dict[tuple[str, int], list[float]] = {name: [] for name in steps}
     began = time.perf_counter()
-    for _ in range(_PASSES):
+    for done in range(1, _PASSES + 1):
         for name, (runner, step) in steps.items():
             if not _agree(runs[name], runner):
                 runs[name].append(_seconds(runner, step))
-        if time.perf_counter() - began > _PATIENCE:
+        if done >= _LEAST_PASSES and time.perf_counter() - began > _PATIENCE:
             break
     return {name: min(seconds) for name, seconds in runs.items()}
 

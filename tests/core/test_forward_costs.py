@@ -117,3 +117,20 @@ def test_pinned_costs_are_the_start_and_measured_ones_the_present() -> None:
     live, measured, pinned = LiveCosts(), ForwardCosts(RowCurve({1: 0.1})), ForwardCosts(RowCurve({1: 1.0, 9: 2.0}))
     live.begin(measured, pinned)
     assert (live.start, live.now) == (pinned, measured)
+
+
+@pytest.mark.parametrize(("per_sequence", "per_position"), [(0.05, 0.0), (0.0, 1e-4), (0.05, 1e-4)])
+def test_a_figure_of_company_that_other_load_spoiled_is_unlearnt_and_rows_stay_dear(
+    per_sequence: float, per_position: float
+) -> None:
+    truth = ForwardCosts(RowCurve({1: 0.06, 8: 0.1, 16: 0.15}), None)
+    live = LiveCosts()
+    live.begin(ForwardCosts(truth.target, None, per_sequence, per_position))
+    for turn in range(300):
+        rows = 8 + turn % 9
+        live.observe(rows, 8, 2000, truth.verify(rows, 8, 2000))
+    assert live.now is not None
+    for rows in (8, 12, 16):
+        assert live.now.verify(rows, 8, 2000) == pytest.approx(truth.verify(rows, 8, 2000), rel=0.15)
+    slope = live.now.target.at(16) - live.now.target.at(8)
+    assert slope > 0.5 * (truth.target.at(16) - truth.target.at(8))

@@ -84,8 +84,8 @@ async def test_two_hundred_requests_ended_at_random_leave_nothing_behind() -> No
         assert stats.finished[FinishReason.LENGTH] >= 50
         assert stats.finished[FinishReason.ABORT] > 25
         assert FinishReason.ERROR not in stats.finished
-        assert engine._jobs == {}
-        assert engine._aborted == set()
+        assert len(engine._jobs) == 0
+        assert engine._jobs.ending == []
         assert on.target.forwards == stats.rounds
 
 

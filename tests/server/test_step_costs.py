@@ -69,6 +69,16 @@ def test_a_disturbed_forward_is_not_taken_for_the_cost() -> None:
     assert all(seconds < PAUSE for seconds in measured.cost.as_dict().values())
 
 
+def test_one_batch_size_that_was_held_up_makes_no_sequence_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        step_costs, "_seconds", lambda _, step: (50.0 if len(step.segments) == 8 else 0.1) + step.num_logits
+    )
+    measured = runtime()
+    measure_step_costs(measured, limits(max_running=8))
+    assert measured.forward_costs.now is not None
+    assert measured.forward_costs.now.per_sequence == 0.0
+
+
 def test_steps_have_a_context_however_large_the_blocks_are() -> None:
     contexts: list[int] = []
 
