@@ -219,7 +219,7 @@ def _give_up_rights() -> None:
     number 0 loses all capabilities when Python is executed."""
     if os.geteuid() == 0:
         os.setgroups([])
-        for number in (1 << 30 | os.getppid() & 0xFFFFFF | int.from_bytes(os.urandom(3)), 65534):
+        for number in (1 << 30 | int.from_bytes(os.urandom(3)), 65534):
             try:
                 os.setresgid(number, number, number)
                 os.setresuid(number, number, number)

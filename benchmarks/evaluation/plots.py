@@ -46,12 +46,12 @@ def _tradeoff(rows: Sequence[Row], path: Path) -> Path:
     for row in rows:
         if row.group == widest and row.estimated_speedup is not None:
             error = [[max(0.0, end)] for end in _error(row)]
-            axes.errorbar([row.estimated_speedup], [_percent(row.recovery)], yerr=error, fmt="o", capsize=3)
-            axes.annotate(f"  {row.setting}", (row.estimated_speedup, _percent(row.recovery)), fontsize="small")
+            place = [row.estimated_speedup], [_percent(row.recovery)]
+            axes.errorbar(*place, yerr=error, fmt="o", capsize=3, label=row.setting)
     axes.axhline(100.0, color="black", linewidth=0.8)
     axes.set_xlabel("estimated speedup over off")
     axes.set_ylabel(f"score in % of off's, {widest}")
-    axes.margins(x=0.25)
+    axes.legend(fontsize="small")
     return save(plt, figure, path)
 
 
