@@ -81,12 +81,14 @@ class _Run:
         token all settings do the same.
         """
         texts = [prompt.text for prompt in unit.prompts]
-        primed = [await self._ask(texts, primer, PRIME_TOKENS) for primer in self._primers]
-        cold = primed[0] if self._asked.isdisjoint(texts) else None
+        clients = unit.concurrency
+        primed = [await self._ask(texts, primer, PRIME_TOKENS, clients) for primer in self._primers]
+        # Those that all clients asked at the same moment; the others come when somebody is free.
+        cold = Group(primed[0].answers[:clients]) if self._asked.isdisjoint(texts) else None
         self._asked.update(texts)
         groups: dict[str, Group] = {}
         for setting in self._orders.order(unit, self.settings):
-            groups[setting.name] = await self._ask(texts, setting, self._plan.max_tokens, unit.concurrency)
+            groups[setting.name] = await self._ask(texts, setting, self._plan.max_tokens, clients)
         baseline = groups[OFF.name]
         samples = []
         for one in self.settings:

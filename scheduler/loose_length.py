@@ -9,8 +9,9 @@ only a draft with so many behind it can be forgiven.
                                            right(j)                                otherwise
 
 A block no longer than the window makes such a verifier strict. Of two lengths that are worth nearly the same, the
-one with room behind a mismatch is taken. Like a strict one the block ends early where the draft model is in doubt, the
-chance of being forgiven counted in: what the draft model says depends on the sequence's own text alone, too.
+one with room behind a mismatch is taken, and drafted to its end: where the draft model is in doubt a mismatch is near,
+which can be forgiven only for what follows it. Any other block ends early there like a strict one, the chance of being
+forgiven counted in: what the draft model says depends on the sequence's own text alone, too.
 """
 
 from collections.abc import Sequence
@@ -66,7 +67,8 @@ def choose_block(
                 roomy = (float(rates[at]), Choice(option, at), float(tokens[at]), float(seconds[at]))
     taken = roomy if window and roomy[0] >= NEARLY * best[0] else best
     rate, choice = taken[:2]
-    if choice.option is not None and choice.option.per_turn and costs.draft is not None:
+    roomy_one = window > 0 and choice.num_drafts > window
+    if choice.option is not None and choice.option.per_turn and costs.draft is not None and not roomy_one:
         per_row = costs.target.at(choice.num_drafts + 2) - costs.target.at(choice.num_drafts + 1)
         reaches = least_reaches(rate, per_row, costs.draft.at(choice.option.turn_rows))
         choice = choice._replace(min_reach=reaches[0], min_guessed_reach=reaches[1])

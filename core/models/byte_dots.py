@@ -34,7 +34,7 @@ _VECTORS = COLUMNS // LANES
 @functools.cache
 def available() -> bool:
     """Whether numba compiles for a machine with the instruction; not if another machine was named for it."""
-    if config.CPU_NAME or config.CPU_FEATURES is not None:
+    if config.CPU_NAME or config.CPU_FEATURES is not None or not config.ENABLE_AVX:
         return False
     features = llvmlite.binding.get_host_cpu_features()
     return bool(features.get("avx512f") and features.get("avx512vnni"))

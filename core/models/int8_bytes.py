@@ -21,7 +21,7 @@ from core.models.int8_kernel import ProductCall, scratch_bytes
 from core.models.row_kernels import RowKernel, row_kernels
 from core.models.team import TeamFunction
 
-_SHORT = 1 << 26  # products of a call that takes a fraction of a millisecond
+_SHORT = 1 << 24  # products of a call that takes a fraction of a millisecond
 _ALONE = 1 << 17  # and of one that is over before other threads would have begun
 
 

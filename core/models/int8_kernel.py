@@ -7,13 +7,13 @@ from numba import carray, njit, types
 
 from core.models.byte_dots import COLUMNS, GROUP, dots
 from core.models.lanes import at, claim, floats_at, numbers_at, put, wholes_at
+from core.models.row_kernels import top_magnitude
 
-SOURCE_FILES = ("lanes.py", "byte_dots.py")
-SOURCES = "6ebea99d"  # their digest, see lanes.py
+SOURCE_FILES = ("lanes.py", "byte_dots.py", "row_kernels.py")
+SOURCES = "e9181846"  # their digest, see lanes.py
 
 _TINY = np.finfo(np.float32).tiny
 _ROUNDER = np.float32(3 << 22)  # added and taken away again it leaves a float32 below 2**22 rounded, halves to even
-_MAGNITUDE = np.int32(0x7FFFFFFF)  # of a float32's bits, all but the sign
 _ONE, _ZERO = np.float32(1), np.float32(0)
 _SUM_BYTES = 4 * COLUMNS
 
@@ -58,13 +58,7 @@ def quantise(x, numbers, steps, fine, reach, enough, rows, n, begin, end):  # ty
     numbers = carray(numbers, (2 * rows, n))
     zero, finer = np.int32(reach + 1), np.float32(2 * reach)
     for r in range(begin, end):
-        bits, top = x[r].view(np.int32), np.int32(0)
-        for i in range(n):  # magnitudes are compared by their bits, in which NaN is the largest
-            magnitude = bits[i] & _MAGNITUDE
-            if magnitude > top:
-                top = magnitude
-        steps.view(np.int32)[r] = top
-        step = steps[r] / np.float32(reach)
+        step = top_magnitude(x[r], steps, r) / np.float32(reach)
         steps[r] = step = _TINY if step < _TINY else step
         inverse, square = _ONE / step, np.int64(0)
         for i in range(n):

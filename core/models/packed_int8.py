@@ -63,12 +63,18 @@ class _Int8Weights(nn.Module):
         self._reach = _reach(self.in_features, own)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self._product(self._rows(x), self._reach, self.enough, self.bias)
+        y = self._product(self._rows(x), self._reach, self.enough, self._whole_bias())
         return y.view(*x.shape[:-1], self.out_features)
 
     def unpacked(self) -> tuple[Tensor, Tensor]:
         """The weights as whole numbers, int8 [out, in], and what 1 of each output stands for, float32 [out]."""
         return self._product.unpacked()
+
+    def _whole_bias(self) -> Tensor | None:
+        """Kernels take its address too; a converted module has another one. TypeError if it is not float32."""
+        if self.bias is not None and self.bias.dtype != torch.float32:
+            raise TypeError(f"packed layers keep a float32 bias, not {self.bias.dtype}")
+        return self.bias
 
     def _rows(self, x: Tensor) -> Tensor:
         """x [..., in] as contiguous rows [n, in]; TypeError, ValueError for what is no such x, since kernels take

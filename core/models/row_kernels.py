@@ -30,7 +30,7 @@ _SHARED_SIZE = 1 << 20  # numbers from which on threads share the rows
 
 
 @njit
-def _top(row, steps, r):  # type: ignore[no-untyped-def]
+def top_magnitude(row, steps, r):  # type: ignore[no-untyped-def]
     """The row's largest magnitude, left in steps[r]. NaN if the row has one: magnitudes are compared by their bits,
     which a machine can do for many at once and in which NaN is the largest."""
     bits = row.view(np.int32)
@@ -58,7 +58,7 @@ def _quantise(x, out, steps, fine, reach, enough, rows, n, begin, end):  # type:
     the mean square of its numbers is less than `enough`, else 0."""
     x, out, steps, fine = carray(x, (rows, n)), carray(out, (rows, n)), carray(steps, (rows,)), carray(fine, (rows,))
     for r in range(begin, end):
-        step = _top(x[r], steps, r) / np.float32(reach)
+        step = top_magnitude(x[r], steps, r) / np.float32(reach)
         steps[r] = step = _TINY if step < _TINY else step
         inverse = _ONE / step
         for i in range(n):
@@ -91,7 +91,7 @@ def _quantise_weights(x, out, scales, rows, n, begin, end):  # type: ignore[no-u
     torch's quantize_per_channel gives, also for rows so small that the inverse of their scale is infinite."""
     x, out, scales = carray(x, (rows, n)), carray(out, (rows, n)), carray(scales, (rows,))
     for r in range(begin, end):
-        top = max(_top(x[r], scales, r), _TINY)
+        top = max(top_magnitude(x[r], scales, r), _TINY)
         scales[r] = top / _WEIGHT_RANGE
         inverse = _ONE / scales[r]
         for i in range(n):

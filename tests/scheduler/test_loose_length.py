@@ -34,3 +34,12 @@ def test_a_loose_block_ends_early_where_a_draft_is_worth_less_than_its_row_and_f
     assert choice.min_guessed_reach == pytest.approx(tokens / seconds * (10 + 30 / 2))
     lookup, _, _ = choose_block(costs, 0, [Option("prompt_lookup", 0.9, 0.9, 10)], window=0, loosening=0.25)
     assert (lookup.num_drafts > 1, lookup.min_reach) == (True, 0.0)  # its drafts cost no forward to be stopped before
+
+
+def test_a_block_with_room_behind_a_mismatch_is_drafted_to_its_end() -> None:
+    costs = ForwardCosts(RowCurve({1: 100.0, 2: 101.0, 30: 129.0}), RowCurve({1: 5.0}))
+    option = Option("model", 0.9, 0.95, 15, per_turn=1.0)
+    roomy, _, _ = choose_block(costs, 0, [option], window=6, loosening=0.5)
+    assert (roomy.num_drafts > 6, roomy.min_reach) == (True, 0.0)
+    short, _, _ = choose_block(costs, 0, [option._replace(cap=6)], window=6, loosening=0.5)
+    assert (short.num_drafts > 0, short.min_reach > 0) == (True, True)
