@@ -60,8 +60,8 @@ def test_figures_are_what_the_responses_report(visitor: Visitor, api: httpx.Clie
     ]
     after = api.get("/metrics").text
     page = visitor.open()
-    figures = page.evaluate(FIGURES, [before, after, 10])
-    assert figures["throughput"] == pytest.approx(12.0)
+    figures = page.evaluate(FIGURES, [before, after, 5])
+    assert figures["throughput"] == pytest.approx(24.0)
     accepted, rounds = (sum(report[name] for report in reports) for name in ("accepted_tokens", "rounds"))
     assert figures["tau"] == pytest.approx(1 + accepted / rounds)
     assert figures["accepted"] == pytest.approx(100 * accepted / sum(report["draft_tokens"] for report in reports))
@@ -71,6 +71,57 @@ def test_figures_are_what_the_responses_report(visitor: Visitor, api: httpx.Clie
     assert figures["kvCached"] == pytest.approx(
         100 * total(after, "slipstream_kv_blocks", state="cached") / total(after, "slipstream_kv_blocks_limit")
     )
+
+
+SPEEDS = """async (readings) => {
+    const { Readings } = await import("/web/js/live_figures.js");
+    const { parse } = await import("/web/js/prometheus.js");
+    const kept = new Readings();
+    return readings.map(([at, text]) => {
+        const goesOn = kept.add(at, parse(text));
+        return [goesOn, kept.figures().throughput, kept.figures().firstP50];
+    });
+}"""
+
+
+def scrape(tokens: int, quick: int, slow: int) -> str:
+    name = "gen_ai_server_time_to_first_token_seconds_bucket"
+    counts = {"0.1": quick, "10": quick + slow, "+Inf": quick + slow}
+    lines = [f'{name}{{le="{bound}"}} {count}' for bound, count in counts.items()]
+    return "\n".join([f'slipstream_generated_tokens_total{{verifier="strict"}} {tokens}', *lines])
+
+
+def test_figures_start_afresh_after_a_time_in_which_nobody_looked(visitor: Visitor) -> None:
+    """Two hours at 100 tokens a second, of slow answers, and then silence: nothing of it is today's rate."""
+    readings = [(at, scrape(at, at, 0)) for at in (0, 2, 4)]
+    readings += [(at, scrape(720_000, 4, 1000)) for at in (7200, 7202, 7230, 7231)]
+    figures = visitor.open().evaluate(SPEEDS, readings)
+    assert figures[:3] == [[False, None, None], [True, 1, 0.05], [True, 1, 0.05]]
+    assert figures[3:] == [[False, None, None], [True, 0, None], [False, None, None], [True, 0, None]]
+
+
+def test_figures_start_afresh_when_the_server_or_the_clock_does(visitor: Visitor) -> None:
+    readings = [(0, scrape(100, 5, 5)), (2, scrape(40, 1, 0)), (4, scrape(60, 3, 0)), (3, scrape(70, 4, 0))]
+    figures = visitor.open().evaluate(SPEEDS, readings)
+    assert figures == [[False, None, None], [False, None, None], [True, 10, 0.05], [False, None, None]]
+
+
+def test_lines_break_off_where_nobody_looked(visitor: Visitor) -> None:
+    drawn = visitor.open().evaluate(
+        """async (text) => {
+            const { Live } = await import("/web/js/live.js");
+            const { parse } = await import("/web/js/prometheus.js");
+            const live = new Live(document.createElement("div"), {});
+            let shown = null;
+            live.charts = [{ show: (times, rows) => (shown = [times, rows.map(({ running }) => running ?? null)]) }];
+            for (const at of [100, 102, 150]) live.add(at, parse(text));
+            const [times, running] = structuredClone(shown);
+            live.add(90, parse(text));
+            return [times, running, shown[0]];
+        }""",
+        "slipstream_requests_running 1",
+    )
+    assert drawn == [[100, 102, pytest.approx(102.001), 150], [1, 1, None, 1], [90]]
 
 
 def test_the_text_format_is_read_as_prometheus_reads_it(visitor: Visitor, api: httpx.Client) -> None:

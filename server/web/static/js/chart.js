@@ -54,7 +54,7 @@ export class Chart {
 
   /** times: seconds; rows: the figures of each. */
   show(times, rows) {
-    this.data = [times, ...this.series.map(({ key }) => rows.map((row) => row[key]))];
+    this.data = [times, ...this.series.map(({ key }) => rows.map((row) => row[key] ?? null))];
     this.plot?.setData(this.data);
     this.tell();
   }

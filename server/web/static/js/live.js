@@ -36,7 +36,7 @@ export class Live {
     this.rows = [];
     this.shown = false;
     this.problem = el("div", { class: "problem" });
-    this.note = el("p", { class: "muted small" }, "Rates over 10 seconds, percentiles of the last minute's answers. A dash: nothing to tell yet.");
+    this.note = el("p", { class: "muted small" }, "Rates over 10 seconds, percentiles of the last minute's answers. A dash: nothing to tell yet. Tokens a round may read a little high where answers are short.");
     this.grid = el("div", { class: "charts" });
     panel.replaceChildren(el("h2", { class: "sr-only" }, "Live figures"), this.problem, this.grid, this.note);
     document.addEventListener("visibilitychange", () => this.look());
@@ -90,7 +90,13 @@ export class Live {
   }
 
   add(at, samples) {
-    this.readings.add(at, samples);
+    const goesOn = this.readings.add(at, samples);
+    // Charts only go forward, whatever a clock that was set back says.
+    if (at <= this.times.at(-1)) [this.times, this.rows] = [[], []];
+    if (!goesOn && this.times.length) {
+      this.times.push(this.times.at(-1) + 0.001); // an empty moment, where the lines break off
+      this.rows.push({});
+    }
     this.times.push(at);
     this.rows.push(this.readings.figures());
     while (this.times[0] < at - 60 * MINUTES) {

@@ -5,6 +5,7 @@ import { buckets, quantile, total } from "./prometheus.js";
 const drafting = ({ verifier }) => verifier !== "off";
 const RATES = 10; // seconds over which rates and ratios are taken
 const PERCENTILES = 60; // seconds of answers behind a percentile
+const LOST = 8; // seconds without a reading, three polls and a slow answer, after which the older ones tell nothing
 
 /** A reading: when it was taken (seconds), and its samples. */
 export class Readings {
@@ -13,12 +14,15 @@ export class Readings {
     this.all = [];
   }
 
+  /** Whether it goes on from the one before: not after a pause (nobody looked, the machine slept), nor after the
+   *  server or the clock began anew. Figures then start afresh, rather than stretch over what nobody saw. */
   add(at, samples) {
-    const count = (reading) => total(reading, "slipstream_generated_tokens_total") ?? 0;
     const latest = this.all.at(-1);
-    if (latest && count(samples) < count(latest.samples)) this.all = []; // the server began anew
+    const goesOn = latest !== undefined && at > latest.at && at - latest.at <= LOST && !fell(latest.samples, samples);
+    if (!goesOn) this.all = [];
     this.all.push({ at, samples });
     while (this.all.length > 2 && this.all[1].at <= at - this.keep) this.all.shift();
+    return goesOn;
   }
 
   /** The latest reading that is at least so many seconds old, else the oldest. */
@@ -49,7 +53,8 @@ export class Readings {
       running: gauge("slipstream_requests_running"),
       waiting: gauge("slipstream_requests_waiting"),
       throughput: now.at > past.at ? grown("slipstream_generated_tokens_total") / (now.at - past.at) : null,
-      // Each round delivers the accepted drafts and one token of the target's own.
+      // Each round delivers the accepted drafts and one token of the target's own; only where an answer ends on a
+      // draft it does not. No counter tells how often that was, so short answers read up to one token a round high.
       tau: ratio(spoken("accepted_tokens") + rounds, rounds),
       speedup: ratio(grown("slipstream_speculation_off_seconds_total", drafting), grown("slipstream_speculation_round_seconds_total", drafting)),
       accepted: scaled(ratio(spoken("accepted_tokens"), spoken("draft_tokens"))),
@@ -67,6 +72,11 @@ export class Readings {
       kvCached: share(cached),
     };
   }
+}
+
+/** Whether any counter stands lower than it did. */
+function fell(before, now) {
+  return [...before.keys()].some((name) => name.endsWith("_total") && (total(now, name) ?? 0) < total(before, name));
 }
 
 const scaled = (value) => (value === null ? null : 100 * value);
