@@ -143,25 +143,22 @@ class Generation:
 
     async def deltas(self) -> AsyncIterator[Delta]:
         """Every sequence's deltas as they happen, the last of each with a finish reason. ApiError if one fails."""
-        try:
-            while not self.finished:
-                index, event = await self._next()
-                self._raise_failure(event)
-                every = self._plan.candidates_per_prompt
-                if isinstance(event, PromptEvent):
-                    for candidate in range(index, index + every):
-                        yield Delta(candidate, "", (), prompt=event.logprobs)
-                    for early, known in self._early.pop(index, ()):
-                        for delta in self._read(early, known, None):
-                            yield delta
-                elif (first := index - index % every) in self._early:
-                    self._early[first].append((index, event))
-                else:
-                    end = self._end_behind(index) if isinstance(event, TokensEvent) else None
-                    for delta in self._read(index, event, end):
+        while not self.finished:
+            index, event = await self._next()
+            self._raise_failure(event)
+            every = self._plan.candidates_per_prompt
+            if isinstance(event, PromptEvent):
+                for candidate in range(index, index + every):
+                    yield Delta(candidate, "", (), prompt=event.logprobs)
+                for early, known in self._early.pop(index, ()):
+                    for delta in self._read(early, known, None):
                         yield delta
-        finally:
-            self.close()
+            elif (first := index - index % every) in self._early:
+                self._early[first].append((index, event))
+            else:
+                end = self._end_behind(index) if isinstance(event, TokensEvent) else None
+                for delta in self._read(index, event, end):
+                    yield delta
 
     def _read(self, index: int, event: Event, end: FinishedEvent | None) -> Iterator[Delta]:
         """What tokens or an end say, at most one delta. end: behind the tokens, to be told with them."""
@@ -205,14 +202,19 @@ class Generation:
         if event.reason is FinishReason.ABORT:
             raise unavailable("The server is shutting down and could not finish the answer.", retry_after=10)
 
+    def failed(self, error: Exception) -> None:
+        """The answer ends with this error, whoever made it. Before close()."""
+        self._watch.fail(error)
+
     def close(self) -> None:
         """Abort whatever has not finished. Safe to call again."""
         for pump in self._pumps:
             pump.cancel()
+        # First: what waits ends at once, and its end would look as if the engine had given it up.
+        self._watch.close()
         for index, request in enumerate(self._plan.requests):
             if index not in self._finished:
                 self._model.engine.abort(request.request_id)
-        self._watch.close()
 
     @property
     def plan(self) -> GenerationPlan:

@@ -71,7 +71,7 @@ class ChunkStream(EventSourceResponse):
         events: Callable[[Chunks], AsyncIterator[bytes]] = data_events,
     ) -> None:
         super().__init__(
-            events(chunks),
+            events(_telling(chunks, generation)),
             headers={"Cache-Control": "no-cache"},
             ping=PING_SECONDS,
             ping_message_factory=lambda: ServerSentEvent(comment="ping", sep="\n"),
@@ -87,6 +87,18 @@ class ChunkStream(EventSourceResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._generation.close()
+
+
+async def _telling(chunks: Chunks, generation: Generation) -> Chunks:
+    """The chunks; behind the last one the generation is closed, and knows if a renderer failed."""
+    try:
+        async for chunk in chunks:
+            yield chunk
+    except Exception as error:
+        generation.failed(error)
+        raise
+    finally:
+        generation.close()
 
 
 class WholeAnswer(JSONResponse):

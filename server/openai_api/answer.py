@@ -107,21 +107,21 @@ async def answer(
     operation: what telemetry calls it. events: how a stream's chunks become server-sent events.
     """
     watch: RequestWatch = request.app.state.telemetry.watch(request.headers, operation, stream)
+    handle: Generation | RequestWatch = watch  # what is to be closed at the end
     try:
-        generation = Generation(await while_connected(request, plan), model, watch)
-        try:
-            if stream:
-                await while_connected(request, generation.settle(SETTLE_SECONDS))
-                return ChunkStream(renderer.chunks(generation), generation, drain_seconds, events)
+        handle = generation = Generation(await while_connected(request, plan), model, watch)
+        if stream:
+            await while_connected(request, generation.settle(SETTLE_SECONDS))
+            response: Response = ChunkStream(renderer.chunks(generation), generation, drain_seconds, events)
+        else:
             whole = await while_connected(request, renderer.whole(generation))
-            return await asyncio.to_thread(WholeAnswer, whole)
-        except BaseException:
+            response = await asyncio.to_thread(WholeAnswer, whole)
             generation.close()
-            raise
+        return response
     except ClientGoneError:
-        watch.close()
+        handle.close()
         return Response(status_code=_GONE)
     except BaseException as error:
         watch.fail(error)
-        watch.close()
+        handle.close()
         raise

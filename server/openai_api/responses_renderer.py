@@ -60,11 +60,11 @@ class ResponseRenderer:
         try:
             async for event in self._events(generation):
                 yield event
-        except ApiError as error:
-            yield self._failed(error)
-        except Exception:
-            logger.exception("a stream failed")
-            yield self._failed(internal())
+        except Exception as error:
+            generation.failed(error)
+            if not isinstance(error, ApiError):
+                logger.exception("a stream failed")
+            yield self._failed(error if isinstance(error, ApiError) else internal())
 
     def _failed(self, error: ApiError) -> Event:
         return {"type": "response.failed", "response": self._response.failed(self._writer.abandon(), error)}
