@@ -18,8 +18,9 @@ from core.verifiers.params import StrictParams, VerifierParams
 from scheduler.admission import EngineStopped
 from scheduler.drafting import is_loose
 from scheduler.engine import AsyncEngine
+from server.audit.ending import StopFactory
 from server.audit.figures import Demotion, Figures
-from server.audit.record import AnswerRecord, StopFactory, obstacle
+from server.audit.record import AnswerRecord, obstacle
 from server.audit.replay import Findings, replay
 from server.audit.settings import AuditSettings
 from server.audit.spare_time import ReplayFailedError, SpareTime

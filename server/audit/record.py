@@ -1,13 +1,12 @@
 """AnswerRecord: what is kept of a loose answer until it is replayed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from core.provenance import FinishReason
-from core.sequence import CommittedToken, GenerationRequest, StopCondition
+from core.sequence import CommittedToken, GenerationRequest
+from server.audit.ending import StopFactory
 from server.audit.reconverge import RUN
-
-StopFactory = Callable[[], StopCondition | None]
 
 
 @dataclass(slots=True)

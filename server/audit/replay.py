@@ -10,12 +10,14 @@ What stands before the first loosened token is the target's own choice already, 
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import partial
 
-from core.sequence import CommittedToken, GenerationRequest, StopCondition
+from core.sequence import GenerationRequest, StopCondition
 from core.verifiers.params import OffParams
+from server.audit.ending import ending_size
 from server.audit.reconverge import RUN, reconverges
 from server.audit.record import AnswerRecord
-from server.audit.spare_time import SpareTime
+from server.audit.spare_time import SpareTime, Words
 
 _numbers = itertools.count()
 
@@ -51,6 +53,8 @@ class _Replay:
         self._within = within
         self._max_context = max_context
         self._spare_time = spare_time
+        ends = record.request.end_token_ids
+        self._ending = ending_size(record.tokens, ends, record.new_stop) if record.stopped else 0
 
     async def run(self, positions: list[int]) -> Findings:
         record, first = self._record, self._record.loosened[0]
@@ -60,7 +64,7 @@ class _Replay:
             self._is_back(position, own if position == first else await self._detour(position))
             for position in positions
         ]
-        own_scores = scores[:first] + [word.logprobs.logprob for word in own if word.logprobs is not None]
+        own_scores = scores[:first] + [word.logprobs.logprob for word in own.tokens if word.logprobs is not None]
         return Findings(
             loosened=len(record.loosened),
             reconverged=tuple(verdicts),
@@ -74,34 +78,43 @@ class _Replay:
         start = len(self._record.request.prompt) - 1
         return replace(self._asking(0), prompt=prompt, max_tokens=0, prompt_logprobs=0, scored_from=start)
 
-    async def _own(self, first: int) -> list[CommittedToken]:
+    async def _own(self, first: int) -> Words:
         """The target's own answer from the first loosened position on; of the length that was asked for, but no more
         than twice the delivered one, since one that never ends would have the engine for hours."""
         record = self._record
         delivered = len(record.tokens)
         longest = max(2 * delivered, first + self._within + RUN)
         asking = self._asking(first, min(record.request.max_tokens, longest) - first)
+        return await self._spare_time.words(asking, partial(self._stop, first), lambda words: False)
 
-        def stop(words: list[CommittedToken]) -> StopCondition | None:
-            condition = record.new_stop()
-            if condition is not None:
-                for token in (*record.tokens[:first], *(word.token_id for word in words)):
-                    condition.push(token)
-            return condition
+    async def _detour(self, position: int) -> Words:
+        """Its words from a position on, as far as they are needed: to the last token of a run that begins as late as it
+        may, and of what ends the answer behind it."""
+        rest, within = self._words_from(position), self._within
+        asking = self._asking(position, within + RUN - 1 + max(1, self._ending))
+        return await self._spare_time.words(
+            asking, partial(self._stop, position), lambda words: reconverges(rest, words, within, False)
+        )
 
-        return await self._spare_time.words(asking, stop, lambda words: False)
+    def _stop(self, position: int, words: list[int]) -> StopCondition | None:
+        """The answer's stop condition behind its first `position` tokens and these words."""
+        condition = self._record.new_stop()
+        if condition is not None:
+            for token in (*self._record.tokens[:position], *words):
+                condition.push(token)
+        return condition
 
-    async def _detour(self, position: int) -> list[CommittedToken]:
-        """Its words from a position on, as far as they are needed. It has no stop strings: where the answer ended with
-        one, to come back to that end is to end there."""
-        asking = self._asking(position, self._within + RUN)
-        return await self._spare_time.words(asking, lambda words: None, lambda words: self._is_back(position, words))
+    def _is_back(self, position: int, words: Words) -> bool:
+        record, own = self._record, words.ids
+        if words.ended:
+            behind = [*record.tokens[:position], *own]
+            own = own[: len(own) - ending_size(behind, record.request.end_token_ids, record.new_stop)]
+        return reconverges(self._words_from(position), own, self._within, record.stopped and words.ended)
 
-    def _is_back(self, position: int, words: list[CommittedToken]) -> bool:
-        record, span = self._record, self._within + RUN
-        rest = record.tokens[position : position + span]
-        ended = record.stopped and position + span >= len(record.tokens)
-        return reconverges(rest, [word.token_id for word in words[:span]], self._within, ended)
+    def _words_from(self, position: int) -> list[int]:
+        """The delivered text from there on, without what ends it."""
+        tokens = self._record.tokens
+        return tokens[position : len(tokens) - self._ending]
 
     def _asking(self, position: int, max_tokens: int = 0) -> GenerationRequest:
         """A background request for what `off` answers behind the first `position` tokens of the answer."""

@@ -7,7 +7,7 @@ before it, nor when.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from core.provenance import FinishReason
 from core.sequence import CommittedToken, GenerationRequest, StopCondition
@@ -23,6 +23,18 @@ class ReplayFailedError(Exception):
     """The engine failed while it replayed an answer."""
 
 
+@dataclass(slots=True)
+class Words:
+    """What a background request answered. ended: by itself, rather than at its limit or with enough."""
+
+    tokens: list[CommittedToken] = field(default_factory=list)
+    ended: bool = False
+
+    @property
+    def ids(self) -> list[int]:
+        return [token.token_id for token in self.tokens]
+
+
 class SpareTime:
     """interruptions: pieces ended by somebody's arrival."""
 
@@ -34,20 +46,22 @@ class SpareTime:
     async def words(
         self,
         request: GenerationRequest,
-        stop: Callable[[list[CommittedToken]], StopCondition | None],
-        enough: Callable[[list[CommittedToken]], bool],
-    ) -> list[CommittedToken]:
+        stop: Callable[[list[int]], StopCondition | None],
+        enough: Callable[[list[int]], bool],
+    ) -> Words:
         """What a background request answers. stop: its stop condition behind the words so far. enough: of the words so
         far; the rest is not asked for. ReplayFailedError; EngineStopped when the server shuts down."""
-        words: list[CommittedToken] = []
+        words = Words()
         while True:
-            async with await self._submit(_behind(request, words), stop(words)) as stream:
+            known = words.ids
+            async with await self._submit(_behind(request, known), stop(known)) as stream:
                 async for event in stream:
                     if isinstance(event, TokensEvent):
-                        words += event.tokens
-                        if enough(words):
+                        words.tokens += event.tokens
+                        if enough(words.ids):
                             return words
                     elif isinstance(event, FinishedEvent) and not self._interrupted(event):
+                        words.ended = event.reason is FinishReason.STOP
                         return words
 
     async def scores(self, request: GenerationRequest) -> list[float]:
@@ -80,13 +94,13 @@ class SpareTime:
                 await asyncio.sleep(_SETTLING_SECONDS)
 
 
-def _behind(request: GenerationRequest, words: list[CommittedToken]) -> GenerationRequest:
+def _behind(request: GenerationRequest, words: list[int]) -> GenerationRequest:
     """The same request once so many of its words are known."""
     if not words:
         return request
     return replace(
         request,
-        prompt=(*request.prompt, *(word.token_id for word in words)),
+        prompt=(*request.prompt, *words),
         max_tokens=request.max_tokens - len(words),
         sampling=replace(request.sampling, min_tokens=max(0, request.sampling.min_tokens - len(words))),
     )

@@ -9,14 +9,15 @@ TEXT = list(range(100, 160))
 
 
 def obvious(delivered: list[int], own: list[int], within: int, ended: bool) -> bool:
+    """Neither text with what ends it. ended: both answers ended by themselves behind these tokens."""
+    behind = delivered[1:]
     for a in range(min(within + 1, len(delivered))):
-        for b in range(min(within + 1, len(own))):
+        for b in range(min(within + 1, len(own) + 1)):
             if abs(a - b) > MOST_SHIFT:
                 continue
             if len(delivered) - a >= RUN and delivered[a : a + RUN] == own[b : b + RUN]:
                 return True
-            rest = delivered[a:]
-            if ended and own[b : b + len(rest)] == rest:
+            if ended and a == 1 and 1 <= len(behind) < RUN and own[b:] == behind:
                 return True
     return False
 
@@ -68,8 +69,22 @@ def test_a_long_shift_is_a_repetition_rather_than_a_return() -> None:
     assert not reconverges([1, *TEXT], [*[2] * (2 + MOST_SHIFT), *TEXT], 32, False)
 
 
-def test_to_end_together_is_to_be_back() -> None:
-    end = 7
-    assert reconverges([1, end], [2, end], 32, ended=True)
-    assert not reconverges([1, end], [2, end], 32, ended=False)
-    assert not reconverges([1, end], [2, 3, 4], 32, ended=True)
+def test_near_the_end_all_that_is_left_must_be_left_of_the_targets_text_too() -> None:
+    assert reconverges([1, *TEXT[:3]], [2, *TEXT[:3]], 32, ended=True)
+    assert reconverges([1, *TEXT[:3]], [2, 3, *TEXT[:3]], 32, ended=True)
+    assert reconverges([1, *TEXT[:3]], TEXT[:3], 32, ended=True)  # the target leaves the word out
+    assert not reconverges([1, *TEXT[:3]], [2, *TEXT[:3]], 32, ended=False)
+    assert not reconverges([1, *TEXT[:3]], [2, *TEXT[:4]], 32, ended=True)
+    assert not reconverges([1, *TEXT[:3]], [2, *TEXT[1:3]], 32, ended=True)
+
+
+def test_to_end_as_well_is_not_to_be_back() -> None:
+    assert not reconverges([1], [2], 32, ended=True)
+    assert not reconverges([1], [3, 1], 32, ended=True)
+    assert not reconverges([*range(100, 112)], [*range(200, 209)], 32, ended=True)
+    assert not reconverges([1, *TEXT[:8]], [2, 3, *TEXT[1:8]], 32, ended=True)  # seven are no run: there is room for 8
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.booleans())
+def test_texts_without_a_common_token_are_never_back(one: int, other: int, ended: bool) -> None:
+    assert not reconverges(list(range(100, 101 + one)), list(range(200, 201 + other)), 32, ended)

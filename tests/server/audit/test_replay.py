@@ -47,7 +47,10 @@ def obvious_findings(record: AnswerRecord, positions: list[int]) -> Findings:
     back = []
     for position in positions:
         words = greedy(prompt + answer[:position], SPAN, request.end_token_ids)
-        back.append(obvious(answer[position:], words, WITHIN, record.stopped))
+        rest, ended = answer[position:], record.stopped and words[-1] == EOS
+        if record.stopped:
+            rest = rest[:-1]
+        back.append(obvious(rest, words[:-1] if words[-1] == EOS else words, WITHIN, ended))
     return Findings(len(record.loosened), tuple(back), mean_logprob(prompt, answer), mean_logprob(prompt, own))
 
 
@@ -143,27 +146,59 @@ async def test_who_comes_amid_a_replay_is_served_and_changes_nothing_of_it() -> 
         assert_clean(on, stats)
 
 
+class Until(StopCondition):
+    """Ends an answer with this token."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+
+    def push(self, token_id: int) -> bool:
+        return token_id == self.last
+
+
 async def test_the_own_answer_ends_where_its_stop_condition_says() -> None:
-    class After(StopCondition):
-        """Ends an answer with its 30th token."""
-
-        def __init__(self) -> None:
-            self.seen = 0
-
-        def push(self, token_id: int) -> bool:
-            self.seen += 1
-            return self.seen == 30
-
     async with serving(runtime()) as engine:
         request = make_request(random_prompt(12, 4), max_tokens=100, ignore_eos=True)
-        own, _ = await collect(engine.submit(request, After()))
-        assert len(own) == 30
+        plain, _ = await collect(engine.submit(request))
+        end = next(i for i in range(29, 60) if plain[i] not in plain[:i])
+        own = plain[: end + 1]
         record = record_of(request, own, [8])
-        record.new_stop = After
-        record.stopped = True
+        record.new_stop = lambda: Until(own[-1])
+        record.finish(FinishReason.STOP)
         found = await run(engine, record)
         assert found.own_logprob == pytest.approx(mean_logprob(list(request.prompt), own), abs=1e-3)
         assert found.reconverged == (True,)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+async def test_near_an_end_the_target_must_end_there_with_the_same_words(kept: int) -> None:
+    """The target's own text up to a token that stops it; `kept` of its words behind the loosened one remain its own."""
+    async with serving(runtime()) as engine:
+        request = make_request(random_prompt(12, 4), max_tokens=100, ignore_eos=True)
+        plain, _ = await collect(engine.submit(request))
+        end = next(i for i in range(12, 60) if plain[i] not in plain[:i])
+        own = plain[: end + 1]
+        first = end - 1 - kept
+        for other in random_prompt(5, 8):
+            delivered = [*own[:first], other, *own[first + 1 :]]
+            record = record_of(request, delivered, [first])
+            record.new_stop = lambda: Until(own[-1])
+            record.finish(FinishReason.STOP)
+            found = await run(engine, record)
+            assert found.reconverged == (kept > 0,)
+
+
+async def test_detours_end_where_the_answers_stop_condition_says() -> None:
+    async with serving(runtime()) as engine:
+        request = make_request(random_prompt(12, 4), max_tokens=100, ignore_eos=True)
+        plain, _ = await collect(engine.submit(request))
+        end = next(i for i in range(16, 60) if plain[i] not in plain[:i])
+        record = record_of(request, plain[: end + 1], [3, end - 4])  # the last one's text is short: it must end there
+        record.new_stop = lambda: Until(plain[end])
+        record.finish(FinishReason.STOP)
+        assert (await run(engine, record)).reconverged == (True, True)
+        record.new_stop = lambda: None  # now the target goes on behind that token
+        assert (await run(engine, record)).reconverged == (True, False)
 
 
 async def test_an_engine_that_fails_is_no_finding() -> None:
