@@ -16,7 +16,8 @@ class Evidence:
     sum over the 3 likeliest tokens of -p ln p, not renormalised, or with `full` H / ln V); gap [K]:
     the draft's logit less the row's best, before temperature; protected [K]: may not be loosened. In
     all other rows entropy and gap are NaN and protected is True: what was not judged is not loosened.
-    logprobs [K + 1]: only if the request asks.
+    logprobs [K + 1]: only if the request asks. learned: the one mismatch, if any, that was judged for a
+    learning memory's sake alone, since it is certain to be rejected.
     """
 
     draft: list[int]
@@ -26,10 +27,14 @@ class Evidence:
     gap: list[float]
     protected: list[bool]
     logprobs: list[RowLogprobs] | None
+    learned: int | None = None
 
     def verdict(self, j: int) -> Verdict:
-        """Row j as it is told to the client; what is no finite number (not judged, masked) is None."""
+        """Row j as it is told to the client; entropy and gap are None where it could not have been loosened, and where
+        they are no finite numbers (masked)."""
         if j == len(self.draft):
             return Verdict(None, self.choice[j], None, None)
+        if j == self.learned:
+            return Verdict(self.draft[j], self.choice[j], None, None)
         entropy, gap = (value if math.isfinite(value) else None for value in (self.entropy[j], self.gap[j]))
         return Verdict(self.draft[j], self.choice[j], entropy, gap)

@@ -7,8 +7,8 @@ there (entropy), how close the draft's logit comes (gap), and whether the reques
 
 Only rows that a loose verifier might loosen are judged: the mismatches of its requests up to the first
 that is certainly rejected, which ends the block whatever stands behind it. On CUDA, where asking which
-these are would cost a second copy from the device, all its draft rows are judged and those of natives
-dropped: one copy, and the same verdict.
+these are would cost a second copy from the device, all its draft rows are judged and those that are not
+among them dropped on the host: one copy, and the same evidence.
 """
 
 import math
@@ -72,10 +72,10 @@ def gather_evidence(
 
     choices = [int(token) for [token] in next(host)]
     evidence = []
-    for group, rows, indices in zip(groups, raw, wanted, strict=True):
+    for group, rows, indices, block in zip(groups, raw, wanted, blocks, strict=True):
         facts = dict(zip(indices, next(host), strict=True)) if indices else {}
         logprobs = None if rows is None else unpack_logprobs(next(host))
-        evidence.append(_assemble(group, choices[group.rows], facts, control_ids, logprobs))
+        evidence.append(_assemble(block, choices[group.rows], facts, control_ids, logprobs))
     return evidence
 
 
@@ -84,20 +84,28 @@ def _wants_logprobs(group: RowGroup) -> bool:
 
 
 def _rows_to_judge(group: RowGroup, tokens: Tensor, block: VerifyBlock) -> list[int]:
-    """Indices into the block's drafts."""
-    params, drafts, memory = group.sequence.request.verifier, group.drafts, block.memory
-    may_loosen = VERIFIERS[params.type].may_loosen
-    if may_loosen is None or group.sequence.grammar is not None:  # what a grammar rules is protected throughout
+    """Indices into the block's drafts: of the rows that count, or where asking which do costs a copy, of all."""
+    if VERIFIERS[group.sequence.request.verifier.type].may_loosen is None:
+        return []
+    if group.sequence.grammar is not None:  # what a grammar rules is protected throughout
         return []
     if not prunes(tokens):
-        return list(range(len(drafts)))
-    choice = tokens[group.rows].tolist()
+        return list(range(len(group.drafts)))
+    loosenable, learned = _rows_that_count(block, tokens[group.rows].tolist())
+    return loosenable if learned is None else [*loosenable, learned]
+
+
+def _rows_that_count(block: VerifyBlock, choice: list[int]) -> tuple[list[int], int | None]:
+    """The mismatches of a loose request's block that might be loosened, and the one behind them, certain to be
+    rejected, where the memory wants to learn of it if its logits nearly tie."""
+    params, drafts, memory = block.sequence.request.verifier, block.drafts, block.memory
+    may_loosen = VERIFIERS[params.type].may_loosen
+    assert may_loosen is not None
     native = [d == c for d, c in zip(drafts, choice, strict=False)]
     mismatches = [index for index, same in enumerate(native) if not same]
-    wanted = list(takewhile(lambda j: may_loosen(j, drafts, choice, native, params, memory), mismatches))
-    if block.learns and NEEDS[params.type].memory:
-        return mismatches[: len(wanted) + 1]  # the first that is rejected is learned from, if its logits nearly tie
-    return wanted
+    loosenable = list(takewhile(lambda j: may_loosen(j, drafts, choice, native, params, memory), mismatches))
+    learns = block.learns and NEEDS[params.type].memory and len(loosenable) < len(mismatches)
+    return loosenable, mismatches[len(loosenable)] if learns else None
 
 
 def _judge_block(logits: Tensor, group: RowGroup, indices: list[int]) -> Tensor:
@@ -121,29 +129,27 @@ def _copy_to_host(tables: list[Tensor]) -> Iterator[list[list[float]]]:
 
 
 def _assemble(
-    group: RowGroup,
+    block: VerifyBlock,
     choice: list[int],
     facts: dict[int, list[float]],
     control_ids: frozenset[int],
     logprobs: list[RowLogprobs] | None,
 ) -> Evidence:
-    draft, request = group.drafts, group.sequence.request
+    draft, sequence, request = block.drafts, block.sequence, block.sequence.request
     native = [d == c for d, c in zip(draft, choice, strict=False)]
     entropy, gap, protected = [math.nan] * len(draft), [math.nan] * len(draft), [True] * len(draft)
     untouchable = request.end_token_ids | control_ids
-    spans = group.sequence.spans
-    in_span = spans.protected(draft, choice) if spans is not None and facts else [False] * len(draft)
-    for index, (row_entropy, row_gap, survives) in facts.items():
-        if native[index]:
-            continue
-        entropy[index], gap[index] = row_entropy, row_gap
+    in_span = sequence.spans.protected(draft, choice) if sequence.spans is not None and facts else [False] * len(draft)
+    loosenable, learned = _rows_that_count(block, choice) if facts else ([], None)
+    for index in loosenable if learned is None else [*loosenable, learned]:
+        entropy[index], gap[index], survives = facts[index]
         protected[index] = (
             in_span[index]
             or draft[index] in untouchable
             or choice[index] in untouchable
-            or not row_gap > -math.inf  # masked; NaN from a broken row is no licence either
+            or not gap[index] > -math.inf  # masked; NaN from a broken row is no licence either
             or not survives
             or request.sampling.logit_bias.get(draft[index], 0.0) < 0.0
-            or group.sequence.output_len + index < request.strict_prefix
+            or sequence.output_len + index < request.strict_prefix
         )
-    return Evidence(draft, choice, native, entropy, gap, protected, logprobs)
+    return Evidence(draft, choice, native, entropy, gap, protected, logprobs, learned)

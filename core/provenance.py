@@ -22,7 +22,7 @@ class Verdict(NamedTuple):
     """What verification saw in a delivered token's row.
 
     draft: the token that had been drafted there, rejected ones included; None where none had. choice: the target's
-    own. entropy, gap: as in Evidence, of mismatches that were judged; None elsewhere.
+    own. entropy, gap: as in Evidence, of mismatches that the verifier might have loosened; None elsewhere.
     """
 
     draft: int | None

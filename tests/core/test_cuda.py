@@ -28,7 +28,7 @@ from core.sampling import choose
 from core.sequence import CommittedToken, Sequence
 from tests.core.models.test_attention import filled_cache
 from tests.core.test_devices import filtered_groups
-from tests.core.test_evidence import batches, check_block, verdict
+from tests.core.test_evidence import batches, check_block, told, verdict
 from tests.core.test_exactness import SAMPLING, draft_model, request_for, target_model
 from tests.excuses import excused
 from tests.tiny import EOS, loaded, make_request, outputs
@@ -110,10 +110,11 @@ def test_evidence_is_the_cpus(batch) -> None:
     blocks, logits, control_ids = batch
     got = gather_evidence(logits.to(CUDA), blocks, control_ids, NoiseCache())
     for evidence, block in zip(got, blocks, strict=True):
-        check_block(evidence, block, logits, control_ids, judge_all=True)
+        check_block(evidence, block, logits, control_ids)
     plain = gather_evidence(logits.clone(), blocks, control_ids, NoiseCache())
     for evidence, other, block in zip(got, plain, blocks, strict=True):
         assert verdict(evidence, block) == verdict(other, block)
+        assert told(evidence) == told(other)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")

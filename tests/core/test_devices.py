@@ -27,7 +27,7 @@ from core.sampling import RowGroup, choose
 from core.sequence import CommittedToken, Sequence
 from core.verifiers.params import FlyParams, HybridParams
 from tests.core.sampling_cases import VOCAB
-from tests.core.test_evidence import batches, check_block, verdict
+from tests.core.test_evidence import batches, check_block, told, verdict
 from tests.core.test_exactness import Comparison, draft_model, request_for, target_model
 from tests.simulated_device import DEVICE, Remote, SimulatedDevice, moved
 from tests.tiny import EOS, Driver, loaded, make_request, outputs
@@ -61,10 +61,11 @@ def test_evidence_of_a_device_is_the_cpus_and_waits_once(batch, scores_at_once: 
         got = gather_evidence(Remote(logits.clone()), blocks, control_ids, NoiseCache())
     assert device.waits == ["tolist"]
     for evidence, block in zip(got, blocks, strict=True):
-        check_block(evidence, block, logits, control_ids, judge_all=True)
+        check_block(evidence, block, logits, control_ids)
     sparing = gather_evidence(logits.clone(), blocks, control_ids, NoiseCache())
     for evidence, other, block in zip(got, sparing, blocks, strict=True):
         assert verdict(evidence, block) == verdict(other, block)
+        assert told(evidence) == told(other)
 
 
 FILTERS = [

@@ -46,7 +46,8 @@ def batches(draw):
     for _ in range(draw(st.integers(1, 3))):
         drafts = draw(st.lists(tokens, max_size=4))
         sequence = draw(make_sequence(sampling_params(), VERIFIERS, st.sampled_from([0, 0, 3, 8])))
-        blocks.append(VerifyBlock(sequence, row, drafts, draw(st.sampled_from([MemorySnapshot(), HALF_KNOWN]))))
+        memory = draw(st.sampled_from([MemorySnapshot(), HALF_KNOWN]))
+        blocks.append(VerifyBlock(sequence, row, drafts, memory, learns=draw(st.booleans())))
         row += len(drafts) + 1
     logits = logits_of(draw(st.integers(0, 100000)), row, draw(kinds))
     for block in blocks:  # half of the drafts near the top, or none would ever be native or survive
@@ -76,13 +77,14 @@ def mismatches(native, verifier, may_loosen):
     return found
 
 
-def check_block(got, block, logits, control_ids, judge_all=False):
+def check_block(got, block, logits, control_ids):
     """Compare one block's evidence with the oracle's, row by row."""
     sequence, request = block.sequence, block.sequence.request
     params, verifier = request.sampling, request.verifier
     judged = mismatches(got.native, verifier, lambda j: block.memory.count(got.draft[j], got.choice[j]) >= 6)
-    if judge_all and verifier.type in LOOSE:
-        judged = [index for index, native in enumerate(got.native) if not native]
+    learned = set(range(len(got.native))) - {i for i, native in enumerate(got.native) if native} - set(judged)
+    learns = block.learns and verifier.type in ("csd", "hybrid") and learned
+    assert got.learned == (min(learned) if learns else None)
     assert got.draft == block.drafts
     assert len(got.choice) == len(block.drafts) + 1
     assert (got.logprobs is None) == (params.logprobs is None)
@@ -98,8 +100,11 @@ def check_block(got, block, logits, control_ids, judge_all=False):
             check_logprobs(got.logprobs[index], raw, draft, choice, params.logprobs)
         if draft is None:
             continue
+        seen = got.verdict(index)
+        assert (seen.draft, seen.choice) == (draft, choice)
+        assert seen.gap is None or index in judged
         assert got.native[index] == (draft == choice)
-        if index not in judged:
+        if index not in judged and index != got.learned:
             assert math.isnan(got.entropy[index])
             assert math.isnan(got.gap[index])
             assert got.protected[index]
@@ -149,10 +154,19 @@ def test_judging_all_rows_together_gives_the_same(batch):
             patch.setattr(module, "prunes", lambda logits: False)
         got = gather_evidence(logits.clone(), blocks, control_ids, NoiseCache())
     for evidence, block in zip(got, blocks, strict=True):
-        check_block(evidence, block, logits, control_ids, judge_all=True)
+        check_block(evidence, block, logits, control_ids)
     sparing = gather_evidence(logits.clone(), blocks, control_ids, NoiseCache())
     for evidence, other, block in zip(got, sparing, blocks, strict=True):
         assert verdict(evidence, block) == verdict(other, block)
+        assert told(evidence) == told(other)
+
+
+def told(evidence):
+    """Which figures a client is told of each row; their last bits may differ between the two ways."""
+    return [
+        [value is not None for value in (verdict.entropy, verdict.gap)]
+        for verdict in map(evidence.verdict, range(len(evidence.draft)))
+    ]
 
 
 def verdict(evidence, block):
