@@ -1,5 +1,6 @@
 """Evidence against the oracle, every reason for protection, and raw log-probabilities."""
 
+import dataclasses
 import itertools
 import math
 
@@ -195,9 +196,7 @@ def test_a_block_alone_has_the_same_evidence_to_the_bit(batch):
     together = gather_evidence(logits.clone(), blocks, control_ids, NoiseCache())
     for evidence, block in zip(together, blocks, strict=True):
         rows = logits[block.first_row : block.first_row + len(block.drafts) + 1].clone()
-        [alone] = gather_evidence(
-            rows, [VerifyBlock(block.sequence, 0, block.drafts, block.memory)], control_ids, NoiseCache()
-        )
+        [alone] = gather_evidence(rows, [dataclasses.replace(block, first_row=0)], control_ids, NoiseCache())
         assert repr(alone) == repr(evidence)  # repr, since NaN equals nothing
 
 
