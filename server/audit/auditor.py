@@ -168,9 +168,10 @@ class Auditor:
             self.observer.on_audit(verifier.type, found)
 
     def _why(self, demotion: Demotion) -> str:
+        low, high = demotion.interval
         return (
-            f"of its last {demotion.tokens} audited loosened tokens {demotion.share:.1%} re-converged, below "
-            f"audit.floor = {self.settings.floor:g} (see GET /v1/audit)"
+            f"of {demotion.tokens} audited loosened tokens {demotion.share:.1%} re-converged ({low:.1%} to {high:.1%} "
+            f"with 95 % confidence), below audit.floor = {self.settings.floor:g} (see GET /v1/audit)"
         )
 
 

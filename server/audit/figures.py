@@ -2,67 +2,62 @@
 
 A set is a verifier with its parameters: what an extreme one does says nothing about the default. The first MOST_SETS
 that are met have figures of their own, the server's defaults among them from the start; the others share one set a
-verifier, so that clients cannot fill the memory. The guard judges and demotes each set alone.
+verifier, so that clients cannot fill the memory. The guard judges and demotes each set alone: one window of judged
+tokens after the other, each by itself, and only where the whole interval of its share lies below the floor. To compare
+the bare share with it, again after every answer, would sooner or later find any verifier wanting.
 """
 
 import math
 import time
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from core.verifiers.params import VerifierParams
 from server.audit.replay import Findings
+from server.audit.tally import Tally
 
 MOST_SETS = 32
-_Z = 1.959964  # two-sided 95 %
-
-
-def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """The 95 % interval of a share (Wilson 1927). ValueError without trials."""
-    if trials < 1:
-        raise ValueError("an interval needs at least one trial")
-    share, square = successes / trials, _Z * _Z
-    middle = (share + square / (2 * trials)) / (1 + square / trials)
-    reach = _Z / (1 + square / trials) * math.sqrt(share * (1 - share) / trials + square / (4 * trials * trials))
-    return max(0.0, middle - reach), min(1.0, middle + reach)
+GUARDED_TOKENS = 4  # of one answer, in the guard's window: no few answers are to fill it
 
 
 @dataclass(frozen=True, slots=True)
 class Demotion:
-    """at: Unix time. share: re-converged ones of the set's last `tokens` judged tokens, which is below the floor."""
+    """at: Unix time. share: re-converged ones of the window's `tokens` judged tokens; interval: its, which ends below
+    the floor."""
 
     at: float
     share: float
+    interval: tuple[float, float]
     tokens: int
 
 
 @dataclass(slots=True)
 class SetFigures:
-    """Of one set. answers: replayed ones. loosened: their loosened tokens; judged: those replayed; reconverged: those
-    after which the target came back. recent: whether it did for the last judged ones."""
+    """Of one set. loosened: tokens of the replayed answers; all: those judged. window: those that the guard has yet to
+    judge."""
 
     verifier: str
     params: VerifierParams | None
-    recent: deque[bool]
-    answers: int = 0
     loosened: int = 0
-    judged: int = 0
-    reconverged: int = 0
+    all: Tally = field(default_factory=Tally)
+    window: Tally = field(default_factory=Tally)
     delivered_logprobs: float = 0.0
     own_logprobs: float = 0.0
     gap_squares: float = 0.0
     demotion: Demotion | None = None
 
     def add(self, found: Findings) -> None:
-        self.answers += 1
         self.loosened += found.loosened
-        self.judged += len(found.reconverged)
-        self.reconverged += sum(found.reconverged)
-        self.recent.extend(found.reconverged)
+        self.all.add(found.reconverged)
+        self.window.add(_spread(found.reconverged, GUARDED_TOKENS))
         self.delivered_logprobs += found.delivered_logprob
         self.own_logprobs += found.own_logprob
         self.gap_squares += found.gap**2
+
+    @property
+    def answers(self) -> int:
+        """Replayed ones."""
+        return self.all.answers
 
     @property
     def mean_gap(self) -> float:
@@ -80,8 +75,8 @@ class SetFigures:
 
 @dataclass(slots=True)
 class Figures:
-    """floor: least recent share of a set; None for no guard. window: tokens that are recent, and how many of them the
-    guard needs. defaults: sets that have figures of their own whatever else is met."""
+    """floor: least share of a set; None for no guard. window: judged tokens that the guard looks at together.
+    defaults: sets that have figures of their own whatever else is met."""
 
     floor: float | None
     window: int
@@ -93,19 +88,18 @@ class Figures:
     def __post_init__(self) -> None:
         self.defaults = tuple(self.defaults)
         for params in self.defaults:
-            self._own[params] = self._new(params.type, params)
+            self._own[params] = SetFigures(params.type, params)
 
     def add(self, params: VerifierParams, found: Findings) -> Demotion | None:
         """Take in one answer's findings; the set's demotion, if they led to it."""
         figures = self._of(params)
         figures.add(found)
-        recent = len(figures.recent)
-        if self.floor is None or figures.demotion is not None or recent < self.window:
+        if self.floor is None or figures.demotion is not None or figures.window.judged < self.window:
             return None
-        share = sum(figures.recent) / recent
-        if share >= self.floor:
-            return None
-        figures.demotion = Demotion(time.time(), share, recent)
+        window, figures.window = figures.window, Tally()
+        interval = window.interval()
+        if interval[1] < self.floor:
+            figures.demotion = Demotion(time.time(), window.share, interval, window.judged)
         return figures.demotion
 
     def demotion(self, params: VerifierParams) -> Demotion | None:
@@ -129,8 +123,11 @@ class Figures:
         if params in self._own:
             return self._own[params]
         if len(self._own) < MOST_SETS:
-            return self._own.setdefault(params, self._new(params.type, params))
-        return self._shared.setdefault(params.type, self._new(params.type, None))
+            return self._own.setdefault(params, SetFigures(params.type, params))
+        return self._shared.setdefault(params.type, SetFigures(params.type, None))
 
-    def _new(self, verifier: str, params: VerifierParams | None) -> SetFigures:
-        return SetFigures(verifier, params, deque(maxlen=self.window))
+
+def _spread(verdicts: tuple[bool, ...], most: int) -> tuple[bool, ...]:
+    """At most so many of them, at even distances."""
+    count = min(most, len(verdicts))
+    return tuple(verdicts[i * len(verdicts) // count] for i in range(count))

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from server.audit.auditor import Auditor
-from server.audit.figures import SetFigures, wilson
+from server.audit.figures import SetFigures
 from server.audit.reconverge import MOST_SHIFT, RUN
 
 
@@ -52,16 +52,19 @@ class LogprobGap(BaseModel):
 
 
 class DemotionReport(BaseModel):
-    """at: Unix time. share: re-converged ones of its last `tokens` audited tokens at that time."""
+    """at: Unix time. share: re-converged ones of the guard's window of `tokens` audited tokens at that time; interval:
+    of the share."""
 
     at: int
     share: float
+    interval: tuple[float, float]
     tokens: int
 
 
 class AuditedVerifier(BaseModel):
     """verifier: with all its parameters; only its type where it is the rest beyond the first sets that were met.
-    loosened_tokens: of the audited answers; audited_tokens: those replayed; interval: of the share, 95 %, Wilson's."""
+    loosened_tokens: of the audited answers; audited_tokens: those replayed; interval: of the share, 95 %, Wilson's for
+    as many independent tokens as these are worth."""
 
     verifier: dict[str, Any]
     answers: int
@@ -76,16 +79,15 @@ class AuditedVerifier(BaseModel):
     @classmethod
     def of(cls, figures: SetFigures) -> Self:
         """Of a set with at least one audited answer."""
-        answers, demotion = figures.answers, figures.demotion
-        low, high = wilson(figures.reconverged, figures.judged)
+        answers, demotion, found = figures.answers, figures.demotion, figures.all
         return cls(
             verifier={"type": figures.verifier} if figures.params is None else figures.params.model_dump(),
             answers=answers,
             loosened_tokens=figures.loosened,
-            audited_tokens=figures.judged,
-            reconverged_tokens=figures.reconverged,
-            reconverged_share=_rounded(figures.reconverged / figures.judged),
-            interval=(_rounded(low), _rounded(high)),
+            audited_tokens=found.judged,
+            reconverged_tokens=found.reconverged,
+            reconverged_share=_rounded(found.share),
+            interval=_both_rounded(found.interval()),
             logprob=LogprobGap(
                 own=_rounded(figures.own_logprobs / answers),
                 delivered=_rounded(figures.delivered_logprobs / answers),
@@ -94,7 +96,12 @@ class AuditedVerifier(BaseModel):
             ),
             demoted=None
             if demotion is None
-            else DemotionReport(at=int(demotion.at), share=_rounded(demotion.share), tokens=demotion.tokens),
+            else DemotionReport(
+                at=int(demotion.at),
+                share=_rounded(demotion.share),
+                interval=_both_rounded(demotion.interval),
+                tokens=demotion.tokens,
+            ),
         )
 
 
@@ -155,3 +162,7 @@ class AuditEndpoints:
 
 def _rounded(number: float) -> float:
     return round(number, 4)
+
+
+def _both_rounded(interval: tuple[float, float]) -> tuple[float, float]:
+    return _rounded(interval[0]), _rounded(interval[1])

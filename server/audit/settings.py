@@ -11,8 +11,8 @@ class AuditSettings(Section):
     """sample_rate: share of the loose answers that are kept for replaying; 0 turns the audit off. reconverge_tokens:
     within how many the target must come back. max_positions: of one answer's loosened tokens, at most so many are
     replayed. queue: answers that may wait for their replay. quiet_seconds: a replay goes on once nobody has been in the
-    engine for so long. floor: least share re-converged that a verifier must keep over its last min_tokens audited
-    tokens; null for no guard."""
+    engine for so long. floor: a verifier is demoted where of min_tokens audited tokens a share re-converged that is
+    certainly below this; null for no guard."""
 
     sample_rate: float = Field(0.0, ge=0, le=1)
     reconverge_tokens: int = Field(32, ge=1, le=1024)
