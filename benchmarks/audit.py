@@ -111,7 +111,7 @@ class _Audit:
         )
         plan = make_plan(body, [ids], f"audit-bench-{next(_numbers)}", stack.config, stack.model, "prompt")
         record = AnswerRecord(plan.requests[0], lambda: None)
-        async for event in stack.engine.submit(record.request):
+        async for event in stack.engine.submit(plan.requests[0]):
             if isinstance(event, TokensEvent):
                 record.push(event.tokens)
             elif isinstance(event, FinishedEvent):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from core.round_plan import ItemResult
 from core.sequence import GenerationRequest
-from core.verifiers.params import FlyParams, HybridParams
+from core.verifiers.params import FlyParams, HybridParams, VerifierParams
 from scheduler.acceptance import Acceptance, Outcome
 
 FORGET = 0.98  # of what is known of a drafter, what is left after a round in which it did not draft
@@ -99,9 +99,14 @@ class Drafting:
                 pause.length = min(2 * pause.length, LONGEST_PAUSE)
 
 
+def loosens(verifier: VerifierParams) -> bool:
+    """Whether it may deliver drafts that are not the target's own choice."""
+    return verifier.type not in ("off", "strict")
+
+
 def is_loose(request: GenerationRequest) -> bool:
     """Whether the request's verifier may loosen, so that its answer depends on where draft blocks end."""
-    return request.verifier.type not in ("off", "strict")
+    return loosens(request.verifier)
 
 
 def window_of(request: GenerationRequest) -> int:

@@ -16,12 +16,12 @@ from scheduler.events import Event, FinishedEvent, PromptEvent, TokensEvent
 from scheduler.stream import RequestStream
 from server import report
 from server.answer_text import AnswerText, AnswerToken, Piece
+from server.audit.record import AnswerRecord
 from server.errors import ApiError, context_exceeded, internal, invalid, unavailable
 from server.generation_plan import GenerationPlan
 from server.live_model import LiveModel
 from server.telemetry.request_watch import RequestWatch
-from server.text.stop_scope import StopScope
-from server.text.stop_strings import StopStrings
+from server.text.stop_walks import StopWalks
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +49,14 @@ class Generation:
         self._token_bytes = model.token_bytes
         if plan.reading is not None:
             self._token_bytes = model.token_bytes.showing(plan.reading.markup)
+        self._walks = StopWalks(plan.stops, self._token_bytes, plan.reading)
         self._events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         self._ahead: tuple[int, Event] | None = None  # taken from the queue, not yet given out
         self._answers = [
-            AnswerText(self._token_bytes, plan.stops, plan.list_tokens, plan.show_stop, self._scope())
+            AnswerText(self._token_bytes, plan.stops, plan.list_tokens, plan.show_stop, self._walks.scope())
             for _ in plan.requests
         ]
         self._thoughts = [plan.reading.counter() if plan.reading is not None else None for _ in plan.requests]
-        constrained = plan.constraint is not None
-        self._audits = [model.auditor.watch(request, self._stop, constrained) for request in plan.requests]
         self._logprob_sums = [0.0] * len(plan.requests)
         self._finished: dict[int, FinishedEvent] = {}
         # By the first candidate of each prompt whose log-probabilities are still to be told: what came before them.
@@ -67,6 +66,7 @@ class Generation:
         self._pumps: list[asyncio.Task[None]] = []
         self.completion_tokens = 0
         streams = self._submit()
+        self._audits = self._watched_by_audit()
         self._pumps = [asyncio.create_task(self._pump(index, stream)) for index, stream in enumerate(streams)]
 
     def _submit(self) -> list[RequestStream]:
@@ -86,19 +86,20 @@ class Generation:
         plan = self._plan
         return self._model.engine.submit(
             request,
-            self._stop(),
+            self._walks(),
             grammar=None if plan.constraint is None else plan.constraint.start(request.end_token_ids),
             spans=None if plan.reading is None else plan.reading.spans(self._model.token_bytes),
         )
 
-    def _stop(self) -> StopStrings | None:
-        """A new walk through an answer that looks for stop strings."""
-        stops = self._plan.stops
-        return None if stops is None else StopStrings(stops, self._token_bytes, self._scope())
-
-    def _scope(self) -> StopScope | None:
-        """What of one answer its stop strings act on: one for the engine, and one like it for the text."""
-        return self._plan.reading.stop_scope() if self._plan.reading is not None and self._plan.stops else None
+    def _watched_by_audit(self) -> dict[int, AnswerRecord]:
+        """By index. Of one candidate a prompt: those that can be replayed are greedy, and therefore alike."""
+        plan, walks = self._plan, self._walks
+        constrained, records = plan.constraint is not None, {}
+        for index in range(0, len(plan.requests), plan.candidates_per_prompt):
+            record = self._model.auditor.watch(plan.requests[index], walks, constrained, walks.held)
+            if record is not None:
+                records[index] = record
+        return records
 
     def _refusal(self, error: Exception) -> Exception:
         if isinstance(error, QueueFull):
@@ -167,7 +168,7 @@ class Generation:
         elif isinstance(event, TokensEvent):
             self.completion_tokens += len(event.tokens)
             self._count_thoughts(index, event)
-            if (audit := self._audits[index]) is not None:
+            if (audit := self._audits.get(index)) is not None:
                 audit.push(event.tokens)
             self._logprob_sums[index] += sum(token.logprobs.logprob for token in event.tokens if token.logprobs)
             piece = self._answers[index].push(event.tokens)
@@ -184,7 +185,7 @@ class Generation:
     def _finish(self, index: int, event: FinishedEvent, piece: Piece) -> Delta:
         """The last delta of a sequence; piece: what its last tokens have just let out."""
         self._finished[index] = event
-        if (audit := self._audits[index]) is not None:
+        if (audit := self._audits.get(index)) is not None:
             self._model.auditor.offer(audit, event.reason)
         rest = self._answers[index].finish(event.reason)
         return Delta(index, piece.text + rest.text, piece.tokens + rest.tokens, event.reason.value)

@@ -8,7 +8,7 @@ All of it runs on the event loop. With sample_rate 0 nothing is watched and no t
 import asyncio
 import logging
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -16,17 +16,17 @@ from core.provenance import FinishReason
 from core.sequence import GenerationRequest
 from core.verifiers.params import StrictParams, VerifierParams
 from scheduler.admission import EngineStopped
-from scheduler.drafting import is_loose
+from scheduler.drafting import is_loose, loosens
 from scheduler.engine import AsyncEngine
 from server.audit.ending import StopFactory
 from server.audit.figures import Demotion, Figures
+from server.audit.queue import AnswerQueue
 from server.audit.record import AnswerRecord, obstacle
 from server.audit.replay import Findings, replay
 from server.audit.settings import AuditSettings
-from server.audit.spare_time import ReplayFailedError, SpareTime
+from server.audit.spare_time import ReplayFailedError, ReplayInterruptedError, SpareTime
 
 log = logging.getLogger(__name__)
-QUEUED_TOKENS = 1 << 19  # prompts and answers that wait: some 20 MB
 FAILURES = 3  # replays in a row that the engine fails; then the audit ends rather than the engine
 
 
@@ -42,14 +42,12 @@ class Auditor:
 
     def __init__(self, settings: AuditSettings, defaults: Iterable[VerifierParams] = ()) -> None:
         self.settings = settings
-        self.figures = Figures(settings.floor, settings.min_tokens, [one for one in defaults if _loose(one)])
+        self.figures = Figures(settings.floor, settings.min_tokens, [one for one in defaults if loosens(one)])
         self.skipped: Counter[str] = Counter()
-        self.dropped = 0
         self.failed = 0
         self.observer: AuditObserver | None = None
         self._random = random.Random()
-        self._queue: deque[AnswerRecord] = deque()
-        self._queued_tokens = 0
+        self._queue = AnswerQueue(settings.queue)
         self._current: AnswerRecord | None = None
         self._arrived = asyncio.Event()
         self._spare_time: SpareTime | None = None
@@ -83,30 +81,36 @@ class Auditor:
         return len(self._queue)
 
     @property
+    def dropped(self) -> int:
+        """Answers that gave way to newer ones."""
+        return self._queue.dropped
+
+    @property
     def interruptions(self) -> int:
         return 0 if self._spare_time is None else self._spare_time.interruptions
 
-    def watch(self, request: GenerationRequest, new_stop: StopFactory, constrained: bool) -> AnswerRecord | None:
-        """A record to be filled with the answer and offered when it has ended; None if it is not to be replayed.
-        constrained: a grammar says what the answer must be."""
+    def watch(
+        self, request: GenerationRequest, new_stop: StopFactory, constrained: bool, held: int = 0
+    ) -> AnswerRecord | None:
+        """A record to be filled with the answer and offered when it has ended; None if it is not to be replayed. Asked
+        once the engine has taken the request. constrained: a grammar says what the answer must be. held: bytes that
+        new_stop holds on to."""
         if not self.running or not is_loose(request) or self._random.random() >= self.settings.sample_rate:
             return None
         if (reason := obstacle(request, constrained)) is not None:
             self.skipped[reason] += 1
             return None
-        return AnswerRecord(request, new_stop)
+        return AnswerRecord(request, new_stop, held)
 
     def offer(self, record: AnswerRecord, reason: FinishReason) -> None:
-        """Queue an answer that has ended well, if anything in it was loosened. The oldest give way."""
+        """Queue an answer that has ended well, if anything in it was loosened."""
         if not record.loosened or not self.running:
             return
         record.finish(reason)
-        self._queue.append(record)
-        self._queued_tokens += record.size
-        while len(self._queue) > self.settings.queue or self._queued_tokens > QUEUED_TOKENS:
-            self._take()
-            self.dropped += 1
-        self._arrived.set()
+        if (refusal := self._queue.put(record)) is not None:
+            self.skipped[refusal] += 1
+        else:
+            self._arrived.set()
 
     def admitted(self, asked: VerifierParams) -> tuple[VerifierParams, str | None]:
         """The verifier to use for a request that asked for this one, and a sentence for its report if the guard has
@@ -117,19 +121,14 @@ class Auditor:
         return StrictParams(), f"The guard has put 'strict' in place of '{asked.type}': {self._why(demotion)}."
 
     def clear(self) -> None:
-        """Forget what was found; lifts all demotions. What waits to be replayed still does."""
-        if self.figures.demoted_verifiers():
-            log.warning("audit: figures cleared, demotions lifted")
+        """Forget what was found, which lifts all demotions, and what has yet to be: answers of before would lead to
+        the same ones again."""
         self.figures = self.figures.cleared()
+        self._queue.clear()
         self.skipped.clear()
-        self.dropped = self.failed = 0
+        self.failed = 0
         if self._spare_time is not None:
             self._spare_time.interruptions = 0
-
-    def _take(self) -> AnswerRecord:
-        record = self._queue.popleft()
-        self._queued_tokens -= record.size
-        return record
 
     async def _serve(self, spare_time: SpareTime, max_context: int) -> None:
         failures = 0
@@ -137,12 +136,14 @@ class Auditor:
             while not self._queue:
                 self._arrived.clear()
                 await self._arrived.wait()
-            self._current = self._take()
+            self._current = self._queue.take()
             try:
                 await self._audit(self._current, spare_time, max_context)
                 failures = 0
             except EngineStopped:
                 return
+            except ReplayInterruptedError:
+                self.skipped["interrupted"] += 1
             except Exception as error:
                 failures += 1
                 self.failed += 1
@@ -160,9 +161,12 @@ class Auditor:
             return
         if len(positions) > most:
             positions = sorted(self._random.sample(positions, most))
+        figures = self.figures
         found = await replay(record, positions, within, max_context, spare_time)
+        if figures is not self.figures:
+            return  # cleared meanwhile
         verifier = record.request.verifier
-        if (demotion := self.figures.add(verifier, found)) is not None:
+        if (demotion := figures.add(verifier, found)) is not None:
             log.warning("audit: %s is demoted to strict: %s", verifier.model_dump_json(), self._why(demotion))
         if self.observer is not None:
             self.observer.on_audit(verifier.type, found)
@@ -173,7 +177,3 @@ class Auditor:
             f"of {demotion.tokens} audited loosened tokens {demotion.share:.1%} re-converged ({low:.1%} to {high:.1%} "
             f"with 95 % confidence), below audit.floor = {self.settings.floor:g} (see GET /v1/audit)"
         )
-
-
-def _loose(params: VerifierParams) -> bool:
-    return params.type not in ("off", "strict")

@@ -75,7 +75,7 @@ class _Replay:
     def _scoring(self) -> GenerationRequest:
         """The delivered answer as a prompt. One that fills the whole context goes without its last token."""
         prompt = self._record.known(len(self._record.tokens))[: self._max_context - 1]
-        start = len(self._record.request.prompt) - 1
+        start = len(self._record.prompt) - 1
         return replace(self._asking(0), prompt=prompt, max_tokens=0, prompt_logprobs=0, scored_from=start)
 
     async def _own(self, first: int) -> Words:
@@ -114,7 +114,7 @@ class _Replay:
     def _words_from(self, position: int) -> list[int]:
         """The delivered text from there on, without what ends it."""
         tokens = self._record.tokens
-        return tokens[position : len(tokens) - self._ending]
+        return list(tokens[position : len(tokens) - self._ending])
 
     def _asking(self, position: int, max_tokens: int = 0) -> GenerationRequest:
         """A background request for what `off` answers behind the first `position` tokens of the answer."""

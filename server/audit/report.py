@@ -3,6 +3,7 @@
 The shapes are declared here, once, for the answer and the OpenAPI document.
 """
 
+import logging
 from typing import Any, Self
 
 from pydantic import BaseModel, Field
@@ -12,6 +13,9 @@ from starlette.responses import JSONResponse, Response
 from server.audit.auditor import Auditor
 from server.audit.figures import SetFigures
 from server.audit.reconverge import MOST_SHIFT, RUN
+from server.errors import ApiError
+
+log = logging.getLogger(__name__)
 
 
 class AuditRule(BaseModel):
@@ -36,7 +40,9 @@ class AuditQueue(BaseModel):
     replaying: bool
     places: int
     dropped: int
-    skipped: dict[str, int] = Field(description="sampled, penalties, constrained or near_cut: answers")
+    skipped: dict[str, int] = Field(
+        description="answers: sampled, penalties, constrained, near_cut, repeated, too_large, interrupted"
+    )
     failed: int
     interruptions: int
 
@@ -151,9 +157,17 @@ class AuditEndpoints:
         """What the shadow audit has found so far, by verifier and parameters."""
         return self._report()
 
-    async def clear(self, _request: Request) -> Response:
-        """Forget what the audit has found and lift all demotions; answers with the empty report."""
-        self._auditor.clear()
+    async def clear(self, request: Request) -> Response:
+        """Forget what the audit has found and lift all demotions; answers with the empty report. Refused unless the
+        server's settings allow it."""
+        auditor = self._auditor
+        if not auditor.settings.allow_reset:
+            message = "This server keeps its audit: audit.allow_reset is off. A restart forgets it."
+            raise ApiError(403, message, type="permission_error", code="audit_reset_not_allowed")
+        lifted = sorted(auditor.figures.demoted_verifiers())
+        auditor.clear()
+        who = "somebody" if request.client is None else request.client.host
+        log.warning("audit: cleared by %s, demotions lifted: %s", who, ", ".join(lifted) or "none")
         return self._report()
 
     def _report(self) -> Response:

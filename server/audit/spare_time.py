@@ -16,11 +16,16 @@ from scheduler.engine import AsyncEngine
 from scheduler.events import FinishedEvent, PromptEvent, TokensEvent
 from scheduler.stream import RequestStream
 
+MOST_INTERRUPTIONS = 8  # of one piece, one after the other, before anything of it was found out
 _SETTLING_SECONDS = 0.005  # until the round in flight has ended, as often as it takes
 
 
 class ReplayFailedError(Exception):
     """The engine failed while it replayed an answer."""
+
+
+class ReplayInterruptedError(Exception):
+    """Somebody came, again and again, before the replay got any further: a prompt that is cut short keeps nothing."""
 
 
 @dataclass(slots=True)
@@ -50,8 +55,9 @@ class SpareTime:
         enough: Callable[[list[int]], bool],
     ) -> Words:
         """What a background request answers. stop: its stop condition behind the words so far. enough: of the words so
-        far; the rest is not asked for. ReplayFailedError; EngineStopped when the server shuts down."""
-        words = Words()
+        far; the rest is not asked for. ReplayFailedError; ReplayInterruptedError; EngineStopped when the server shuts
+        down."""
+        words, patience = Words(), _Patience()
         while True:
             known = words.ids
             async with await self._submit(_behind(request, known), stop(known)) as stream:
@@ -60,25 +66,27 @@ class SpareTime:
                         words.tokens += event.tokens
                         if enough(words.ids):
                             return words
-                    elif isinstance(event, FinishedEvent) and not self._interrupted(event):
+                    elif isinstance(event, FinishedEvent) and not self._interrupted(event, patience, len(words.tokens)):
                         words.ended = event.reason is FinishReason.STOP
                         return words
 
     async def scores(self, request: GenerationRequest) -> list[float]:
         """The log-probabilities that a background request asks for of its prompt. Errors as of `words`."""
         scores: list[float] = []
+        patience = _Patience()
         while True:
             rest = replace(request, scored_from=request.scored_from + len(scores))
             async with await self._submit(rest, None) as stream:
                 async for event in stream:
                     if isinstance(event, PromptEvent):
                         scores += (token.logprob for token in event.logprobs)
-                    elif isinstance(event, FinishedEvent) and not self._interrupted(event):
+                    elif isinstance(event, FinishedEvent) and not self._interrupted(event, patience, len(scores)):
                         return scores
 
-    def _interrupted(self, event: FinishedEvent) -> bool:
+    def _interrupted(self, event: FinishedEvent, patience: "_Patience", known: int) -> bool:
         if event.reason is FinishReason.ABORT:
             self.interruptions += 1
+            patience.interrupted(known)
             return True
         if event.reason in (FinishReason.STOP, FinishReason.LENGTH):
             return False
@@ -92,6 +100,21 @@ class SpareTime:
                 return self._engine.submit(request, stop)
             except EngineBusy:
                 await asyncio.sleep(_SETTLING_SECONDS)
+
+
+@dataclass(slots=True)
+class _Patience:
+    """Of one piece. known: words or scores when it was last interrupted; in_vain: interruptions since it grew."""
+
+    known: int = 0
+    in_vain: int = 0
+
+    def interrupted(self, known: int) -> None:
+        """ReplayInterruptedError if it leads nowhere."""
+        self.in_vain = self.in_vain + 1 if known == self.known else 0
+        self.known = known
+        if self.in_vain >= MOST_INTERRUPTIONS:
+            raise ReplayInterruptedError
 
 
 def _behind(request: GenerationRequest, words: list[int]) -> GenerationRequest:

@@ -1,6 +1,7 @@
 """The audit of a whole server: what it replays and leaves alone, what /v1/audit says, and the guard."""
 
 import asyncio
+import gc
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,13 +13,12 @@ from fastapi import FastAPI
 from jsonschema import Draft202012Validator
 from prometheus_client.parser import text_string_to_metric_families
 
-from core.provenance import FinishReason, Provenance
-from core.sequence import CommittedToken
+from core.provenance import FinishReason
 from core.verifiers.params import FlyParams
-from server.audit.auditor import QUEUED_TOKENS, Auditor
-from server.audit.record import AnswerRecord
+from server.audit.auditor import Auditor
 from server.audit.replay import Findings
 from server.audit.settings import AuditSettings
+from server.generation import Generation
 from tests.server.asgi import Exchange, until
 from tests.server.serving import (
     MODEL,
@@ -39,7 +39,7 @@ ASKING = {"verifier": WILD, "max_tokens": 80, "logit_bias": only_ascii(), "draft
 
 @asynccontextmanager
 async def auditing(**settings: Any) -> AsyncIterator[tuple[FastAPI, httpx.AsyncClient]]:
-    audit = AuditSettings(**{"sample_rate": 1.0, "quiet_seconds": 0.0, "max_positions": 4, **settings})
+    audit = AuditSettings(**{"sample_rate": 1.0, "quiet_seconds": 0.05, "max_positions": 4, **settings})
     async with running(serve_config(audit=audit)) as (app, client):
         yield app, client
 
@@ -198,7 +198,7 @@ async def test_the_report_needs_the_key() -> None:
 async def test_the_guard_puts_strict_in_place_and_says_so_until_it_is_lifted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with auditing(floor=1.0, min_tokens=4) as (_, client):
+    async with auditing(floor=1.0, min_tokens=4, allow_reset=True) as (_, client):
         wanted: dict[str, Any] = {}
         for number in range(8):
             await complete(client, f"a story about {number} foxes", **ASKING)
@@ -224,6 +224,7 @@ async def test_the_guard_puts_strict_in_place_and_says_so_until_it_is_lifted(
 
         cleared = ok(await client.delete("/v1/audit"))
         assert cleared["verifiers"] == []
+        assert "demotions lifted: fly" in caplog.text
         again = await chat(client, **ASKING)
         assert again["speculation"]["verifier"] == "fly"
 
@@ -238,22 +239,64 @@ async def test_a_demoted_verifier_is_still_checked_as_it_was_asked() -> None:
         error_of(await client.post("/v1/completions", json=body), 400, "verifier.window")
 
 
-def _record(tokens: int) -> AnswerRecord:
-    record = AnswerRecord(make_request([5] * 4, verifier=FlyParams()), lambda: None)
-    record.push(CommittedToken(7, Provenance.DEFERRED) for _ in range(tokens))
-    return record
-
-
-async def test_the_queue_is_bounded_and_the_oldest_give_way() -> None:
-    async with auditing(queue=2, quiet_seconds=60.0) as (app, client):
+async def test_who_may_ask_may_not_lift_a_demotion_unless_the_settings_say_so() -> None:
+    async with auditing(floor=1.0, min_tokens=1) as (app, client):
         auditor: Auditor = app.state.readiness.model().auditor
-        for tokens in (50, 51, 52, 53):
-            auditor.offer(_record(tokens), FinishReason.LENGTH)
-        assert (auditor.waiting, auditor.dropped) == (2, 2)
-        assert [len(record.tokens) for record in auditor._queue] == [52, 53]
-        auditor.offer(_record(QUEUED_TOKENS - 10), FinishReason.LENGTH)
-        assert (auditor.waiting, auditor.dropped) == (1, 4)
-        assert (await report(client))["queue"]["dropped"] == 4
+        auditor.figures.add(FlyParams(), Findings(1, (False,), -1.0, -0.5))
+        response = await client.delete("/v1/audit")
+        error_of(response, 403)
+        assert "audit.allow_reset" in response.json()["error"]["message"]
+        assert auditor.figures.demoted_verifiers() == {"fly"}
+
+
+async def test_nothing_of_before_is_judged_after_a_reset() -> None:
+    async with auditing(allow_reset=True, quiet_seconds=0.5) as (app, client):
+        auditor: Auditor = app.state.readiness.model().auditor
+        for number in range(3):
+            await complete(client, f"a story about {number} foxes", **ASKING)
+        assert auditor.replaying
+        assert auditor.waiting == 2
+        ok(await client.delete("/v1/audit"))
+        assert auditor.waiting == 0
+
+        async def done() -> bool:
+            return not auditor.replaying
+
+        await until(done, 60)
+        assert (await report(client))["verifiers"] == []
+
+
+async def test_the_same_answer_again_is_no_further_evidence() -> None:
+    async with auditing(quiet_seconds=60.0) as (app, client):
+        auditor: Auditor = app.state.readiness.model().auditor
+        await complete(client, "a story about foxes", **ASKING, n=8)
+        assert (auditor.replaying, auditor.waiting) == (True, 0)
+        await complete(client, "a story about foxes", **ASKING)
+        assert (auditor.waiting, auditor.skipped) == (0, {"repeated": 1})
+        await complete(client, "a story about wolves", **ASKING)
+        assert auditor.waiting == 1
+
+
+async def test_a_record_keeps_no_more_than_it_needs() -> None:
+    async with auditing(quiet_seconds=60.0) as (app, client):
+        prompts = [f"a story about {number} foxes" for number in range(8)]
+        await complete(client, prompts, **ASKING, stop=["nowhere to be found"])
+        auditor: Auditor = app.state.readiness.model().auditor
+        assert auditor.waiting == 7
+        gc.collect()
+        assert not [one for one in gc.get_objects() if type(one) is Generation]
+        assert all(
+            len(record.request.prompt) == 0 and record.held > 0 and record.size > record.held
+            for _, record in auditor._queue._waiting
+        )
+
+
+async def test_refused_requests_are_not_told_of() -> None:
+    async with auditing() as (app, client):
+        engine = app.state.readiness.model().engine
+        await engine.stop()
+        error_of(await client.post("/v1/completions", json=completion_body(**{**ASKING, "temperature": 1.0})), 503)
+        assert (await report(client))["queue"]["skipped"] == {}
 
 
 async def test_about_the_wanted_share_is_watched() -> None:

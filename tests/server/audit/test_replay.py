@@ -16,7 +16,7 @@ from scheduler.events import TokensEvent
 from server.audit.reconverge import RUN
 from server.audit.record import AnswerRecord, obstacle
 from server.audit.replay import Findings, replay
-from server.audit.spare_time import ReplayFailedError, SpareTime
+from server.audit.spare_time import MOST_INTERRUPTIONS, ReplayFailedError, ReplayInterruptedError, SpareTime
 from tests.naive import plain_logits
 from tests.scheduler.serving import ask, assert_clean, collect, models, runtime, serving, settled
 from tests.server.audit.test_reconverge import obvious
@@ -40,7 +40,7 @@ def mean_logprob(prompt: list[int], answer: list[int]) -> float:
 
 
 def obvious_findings(record: AnswerRecord, positions: list[int]) -> Findings:
-    prompt, answer, request = list(record.request.prompt), record.tokens, record.request
+    prompt, answer, request = list(record.prompt), list(record.tokens), record.request
     own = greedy(
         prompt, min(request.max_tokens, max(2 * len(answer), record.loosened[0] + SPAN)), request.end_token_ids
     )
@@ -199,6 +199,35 @@ async def test_detours_end_where_the_answers_stop_condition_says() -> None:
         assert (await run(engine, record)).reconverged == (True, True)
         record.new_stop = lambda: None  # now the target goes on behind that token
         assert (await run(engine, record)).reconverged == (True, False)
+
+
+async def test_a_replay_that_gets_nowhere_is_given_up() -> None:
+    """Somebody comes whenever its prompt is half computed, of which nothing is kept."""
+    on = runtime()
+    async with serving(on) as engine:
+        request = make_request(random_prompt(400, 4), max_tokens=80, ignore_eos=True)
+        rounds, forward = 0, on.target.forward
+
+        def count(layout: object) -> object:
+            nonlocal rounds
+            rounds += 1
+            return forward(layout)  # type: ignore[arg-type]
+
+        on.target.forward = count  # type: ignore[method-assign, assignment]
+        spare_time = SpareTime(engine, 0.0)
+        task = asyncio.create_task(
+            replay(record_of(request, random_prompt(80, 3), [5]), [5], WITHIN, CONTEXT, spare_time)
+        )
+        for user in range(50):
+            before = rounds
+            while rounds < before + 5 and not task.done():  # noqa: ASYNC110
+                await asyncio.sleep(0.0005)
+            if task.done():
+                break
+            await collect(engine.submit(ask(f"user{user}", prompt=4, seed=user, max_tokens=1)))
+        with pytest.raises(ReplayInterruptedError):
+            await task
+        assert spare_time.interruptions == MOST_INTERRUPTIONS
 
 
 async def test_an_engine_that_fails_is_no_finding() -> None:
