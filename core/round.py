@@ -196,7 +196,10 @@ def _logprobs(rows: list[RowLogprobs] | None, j: int, accepted: int) -> TokenLog
 
 def _account(result: RoundResult, plan: RoundPlan, runtime: Runtime, decoding: list[Sequence], usual: bool) -> None:
     """Charge the round's time to the sequences that decoded in it, and learn what steps cost. usual: it took no time
-    that the next one like it will not take."""
+    that the next one like it will not take. Of background work neither: what users are told, and how long their drafts
+    are, must not depend on it."""
+    if any(item.sequence.request.background for item in plan.items):
+        return
     size = len(decoding)
     if usual and size == len(plan.items):
         rows = sum(item.num_tokens for item in plan.items) + sum(item.drafted for item in result.items)

@@ -1,6 +1,7 @@
 """Background work: only in an empty engine, gone when anybody comes, and in nobody's figures or cache."""
 
 import asyncio
+import copy
 from dataclasses import replace
 
 import pytest
@@ -50,6 +51,20 @@ async def test_it_shows_in_no_total_and_no_observer_hears_of_it() -> None:
         assert (recorder.submitted, list(recorder.finished), len(recorder.rounds)) == (["user"], ["user"], heard)
         assert recorder.first_tokens == ["user"]
         assert_clean(on, after)
+
+
+async def test_what_steps_cost_is_not_learnt_from_it() -> None:
+    """Costs lead users' draft lengths and their estimated speedup."""
+    on = runtime()
+    async with serving(on) as engine:
+        await collect(engine.submit(ask("user", max_tokens=30)))
+        await settled(engine)
+        before = [copy.deepcopy(vars(costs)) for costs in (on.cost, on.forward_costs)]
+        await collect(engine.submit(own("own", seed=2, max_tokens=60)))
+        await settled(engine)
+        assert [vars(costs) for costs in (on.cost, on.forward_costs)] == before
+        await collect(engine.submit(ask("another", seed=3, max_tokens=30)))
+        assert [vars(costs) for costs in (on.cost, on.forward_costs)] != before
 
 
 async def test_it_is_refused_while_anybody_is_there() -> None:
