@@ -6,7 +6,9 @@ import { hideCard, showCard } from "./token_card.js";
 import { TokenText } from "./token_text.js";
 
 export class AnswerView {
-  constructor(label) {
+  /** unit: what its tokens' entropies are measured in. */
+  constructor(label, unit) {
+    this.unit = unit;
     this.entries = [];
     this.tokens = []; // the spans, in the order of the entries
     this.text = new TokenText();
@@ -41,7 +43,7 @@ export class AnswerView {
 
   listen() {
     const of = (event) => event.target.closest?.(".token");
-    const show = (event) => of(event) && showCard(of(event), this.entries[of(event).dataset.index]);
+    const show = (event) => of(event) && showCard(of(event), this.entries[of(event).dataset.index], this.unit);
     this.body.addEventListener("pointerover", show);
     this.body.addEventListener("focusin", show);
     this.body.addEventListener("pointerleave", hideCard);

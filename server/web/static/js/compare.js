@@ -22,7 +22,7 @@ class Side {
   }
 
   async run(body, signal, grown) {
-    this.turn = new AnswerTurn(this.settings.name, grown);
+    this.turn = new AnswerTurn(this.settings, grown);
     this.place.replaceChildren(this.turn.element);
     this.ended = false;
     try {

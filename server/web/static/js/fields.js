@@ -55,6 +55,7 @@ export class ChoiceField extends Field {
     if (empty) options.unshift(el("option", { value: "" }, found.default ? `${found.default} (default)` : "default"));
     super(path, label ?? words(path.split(".").at(-1)), el("select", {}, ...options), found.description);
     this.element.classList.add("broad");
+    this.standing = found.default; // what the server takes where the request does not say
     this.input.value = preset ?? (empty ? "" : (found.default ?? found.enum[0]));
   }
 

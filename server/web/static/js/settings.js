@@ -45,6 +45,12 @@ export class VerifierSettings extends Group {
     return this.verifier.read();
   }
 
+  /** What the entropies of its answers are measured in. */
+  get entropyUnit() {
+    const kind = this.own.find(({ name }) => name === "entropy");
+    return (kind?.read() ?? kind?.standing) === "full" ? "of ln V, the most there can be" : "nats";
+  }
+
   choose() {
     const schemas = Object.entries(this.card.verifiers[this.name] ?? {});
     this.own = schemas.map(([name, schema]) => fieldOf(`verifier.${name}`, schema));

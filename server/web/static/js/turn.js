@@ -7,13 +7,14 @@ import { announce, el } from "./dom.js";
 import { FigureList, Meter, warningsOf } from "./meter.js";
 
 export class AnswerTurn {
-  /** title: who answers, such as the verifier's name. grown: called whenever there is more to see. */
-  constructor(title, grown = () => {}) {
+  /** settings: the verifier's, whose name is the title. grown: called whenever there is more to see. */
+  constructor(settings, grown) {
+    const title = settings.name;
     this.title = title;
     this.grown = grown;
     this.answer = blankAnswer();
     this.meter = new Meter();
-    this.view = new AnswerView(`Answer of ${title}; arrow keys step through its tokens`);
+    this.view = new AnswerView(`Answer of ${title}; arrow keys step through its tokens`, settings.entropyUnit);
     this.figures = new FigureList();
     this.end = el("div", { class: "ending" });
     this.element = el("article", { class: "turn assistant", "aria-label": `Answer of ${title}` },
