@@ -20,12 +20,22 @@ class Visitor:
         self.asked: list[dict[str, Any]] = []  # bodies of chat requests
         self.paths: list[str] = []  # of every request
 
-    def open(self, view: str = "", with_key: bool = True, width: int = 1280, height: int = 800, **context: Any) -> Page:
-        """The page, ready for use; without a key where the server wants one, as far as it gets."""
+    def open(
+        self,
+        view: str = "",
+        with_key: bool = True,
+        width: int = 1280,
+        height: int = 800,
+        first: str = "",
+        **context: Any,
+    ) -> Page:
+        """The page, ready for use; without a key where the server wants one, as far as it gets. first: a script that
+        runs before the page's own."""
         opened = self._browser.new_context(viewport={"width": width, "height": height}, **context)
         self._contexts.append(opened)
         if with_key:
             opened.add_init_script(f"sessionStorage.setItem('slipstream-api-key', {json.dumps(self.key)})")
+        opened.add_init_script(first)
         page = opened.new_page()
         page.set_default_timeout(SECONDS)
         page.on("console", lambda message: self._note(message.type, message.text))

@@ -1,5 +1,6 @@
 // The page: connects to the server, then builds the views from what the server says it allows.
 
+import { AWAY } from "./api.js";
 import { Compare } from "./compare.js";
 import { el } from "./dom.js";
 import { KeyDialog } from "./key.js";
@@ -16,6 +17,7 @@ const AGAIN = 2000; // milliseconds until a server that loads, or is away, is as
 class Page {
   constructor() {
     this.views = null;
+    this.told = null; // what the notice about the connection says
     this.key = new KeyDialog(by("key-button"), () => this.connect());
     this.live = new Live(by("live"), this);
     startTheme(by("theme-button"), () => this.live.redraw());
@@ -40,21 +42,30 @@ class Page {
     if (error.status === 401) this.key.ask(error.message);
   }
 
-  /** Ask the server what it allows; again and again while it loads or cannot be reached. */
+  /** Ask the server what it allows; again and again while it loads or is away. */
   async connect() {
     clearTimeout(this.timer);
     try {
       this.card = await describe();
     } catch (error) {
-      const waiting = error.status === 0 || error.status === 503;
-      const more = error.status === 401 ? [["Enter the key", () => this.key.ask()]] : [];
-      by("connection").replaceChildren(noticeOf(error, more));
-      this.refused(error);
-      if (waiting) this.timer = setTimeout(() => this.connect(), AGAIN);
+      this.unconnected(error);
       return;
     }
-    by("connection").replaceChildren();
+    this.unconnected(null);
     this.build();
+  }
+
+  /** Say why there is no connection, once however often it is tried; null: there is one. */
+  unconnected(error) {
+    clearTimeout(this.timer);
+    if (error && AWAY.has(error.status)) this.timer = setTimeout(() => this.connect(), AGAIN);
+    const told = error && `${error.status} ${error.message}`;
+    if (told !== this.told) {
+      const help = error?.status === 401 ? ["Enter the key", () => this.key.ask()] : ["Try again", () => this.connect()];
+      by("connection").replaceChildren(...(error ? [noticeOf(error, [help])] : []));
+    }
+    this.told = told;
+    if (error) this.refused(error);
   }
 
   build() {

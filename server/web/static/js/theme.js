@@ -1,5 +1,7 @@
 // Light or dark: the system's preference until the reader picks one.
 
+import { ofBrowser } from "./storage.js";
+
 const system = matchMedia("(prefers-color-scheme: dark)");
 
 export const isDark = () => (document.documentElement.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
@@ -14,7 +16,7 @@ export function startTheme(button, changed) {
   button.addEventListener("click", () => {
     const theme = isDark() ? "light" : "dark";
     document.documentElement.dataset.theme = theme;
-    localStorage.setItem("theme", theme);
+    ofBrowser.set("theme", theme);
     show();
   });
   system.addEventListener("change", show);
