@@ -47,6 +47,16 @@ def test_nothing_is_polled_while_nobody_looks(visitor: Visitor) -> None:
     assert visitor.paths.count("/metrics") == before
 
 
+def test_charts_come_once_what_draws_them_can_be_had(visitor: Visitor) -> None:
+    visitor.expected.add(503)
+    page = visitor.open()
+    page.route("**/uPlot.esm.js*", lambda route: route.fulfill(status=503), times=1)
+    page.locator("#tab-live").click()
+    expect(page.locator("#live .notice")).to_contain_text("cannot be reached")
+    expect(page.locator(".chart canvas")).to_have_count(9)
+    expect(page.locator("#live .notice")).to_have_count(0)
+
+
 def total(text: str, name: str, **labels: str) -> float:
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())

@@ -1,6 +1,6 @@
 // One streamed chat completion, token by token.
 
-import { ApiError, isAbort, post, unreachable } from "./api.js";
+import { ApiError, post } from "./api.js";
 import { events } from "./sse.js";
 
 export const blankAnswer = () => ({ content: "", reasoning: "", finish: null, report: null, usage: null });
@@ -11,13 +11,9 @@ export const blankAnswer = () => ({ content: "", reasoning: "", finish: null, re
  */
 export async function complete(body, signal, answer, onTokens) {
   const response = await post("v1/chat/completions", body, signal);
-  try {
-    for await (const data of events(response.body)) {
-      if (data === "[DONE]") return;
-      take(JSON.parse(data), answer, onTokens);
-    }
-  } catch (error) {
-    throw error instanceof ApiError || isAbort(error) ? error : unreachable();
+  for await (const data of events(response.body)) {
+    if (data === "[DONE]") return;
+    take(JSON.parse(data), answer, onTokens);
   }
   throw new ApiError("The connection ended before the answer did.", 0);
 }

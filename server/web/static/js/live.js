@@ -1,6 +1,6 @@
 // The live view: /metrics every two seconds while somebody looks, as figures and charts of the last minutes.
 
-import { ask, isAbort } from "./api.js";
+import { ask, isAbort, unreachable } from "./api.js";
 import { Chart } from "./chart.js";
 import { el } from "./dom.js";
 import { Readings } from "./live_figures.js";
@@ -35,6 +35,7 @@ export class Live {
     this.times = [];
     this.rows = [];
     this.shown = false;
+    this.failures = 0; // to load what draws the charts
     this.problem = el("div", { class: "problem" });
     this.note = el("p", { class: "muted small" }, "Rates over 10 seconds, percentiles of the last minute's answers. A dash: nothing to tell yet. Tokens a round may read a little high where answers are short.");
     this.grid = el("div", { class: "charts" });
@@ -62,16 +63,28 @@ export class Live {
   }
 
   async watch(signal) {
-    if (!this.charts) {
-      const { default: uPlot } = await import("../vendor/uPlot.esm.js");
-      this.charts ??= CHARTS.map((spec) => new Chart(uPlot, spec));
-      this.grid.replaceChildren(...this.charts.map(({ element }) => element));
-      this.redraw();
-    }
     while (!signal.aborted) {
-      await this.read(signal);
+      if (this.charts || (await this.load())) await this.read(signal);
       await new Promise((resolve) => setTimeout(resolve, EVERY));
     }
+  }
+
+  /** Fetch what draws the charts; false if it cannot be had now. */
+  async load() {
+    let library;
+    try {
+      // Some browsers never ask again for a module that failed, unless its address is another one.
+      library = await import(`../vendor/uPlot.esm.js${this.failures ? `?${this.failures}` : ""}`);
+    } catch {
+      this.failures += 1;
+      if (!this.problem.firstChild) this.problem.replaceChildren(noticeOf(unreachable()));
+      return false;
+    }
+    if (this.charts) return true;
+    this.charts = CHARTS.map((spec) => new Chart(library.default, spec));
+    this.grid.replaceChildren(...this.charts.map(({ element }) => element));
+    this.redraw();
+    return true;
   }
 
   async read(signal) {
