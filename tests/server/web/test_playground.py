@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from codecs import getincrementaldecoder
@@ -13,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.server.serving import KEY, MODEL, ok
-from tests.server.web.visitor import Visitor, ask, figures_of, tokens_of
+from tests.server.web.visitor import Visitor, ask, choose, figures_of, tokens_of
 
 LOSSY: dict[str, Any] = {
     "verifier": "lossy",
@@ -96,6 +97,17 @@ def test_details_of_a_token_are_what_verification_saw(visitor: Visitor, api: htt
     assert "entropy" not in told  # lossy asks for none
 
 
+@pytest.mark.parametrize(("kind", "unit"), [("", "nats"), ("full", "of ln V, the most there can be")])
+def test_an_entropy_is_told_with_what_it_is_measured_in(visitor: Visitor, kind: str, unit: str) -> None:
+    page = visitor.open()
+    choose(page.locator("#playground"), verifier="fly", verifier__window=0, verifier__entropy_threshold=0)
+    choose(page.locator("#playground"), verifier__entropy=kind, drafter="model", draft_length="fixed", max_tokens=30)
+    answer = ask(page, "once upon a time")
+    answer.locator("[data-provenance='deferred']").first.hover()
+    told = page.locator("#token-card dt", has_text="entropy").locator("+ dd")
+    expect(told).to_have_text(re.compile(rf"\d\.\d+ {unit}"))
+
+
 def test_a_conversation_goes_on_and_can_be_asked_again_under_another_verifier(
     visitor: Visitor, api: httpx.Client
 ) -> None:
@@ -142,6 +154,25 @@ def test_everything_works_from_the_keyboard(visitor: Visitor) -> None:
     expect(page.locator("#playground")).to_be_hidden()
 
 
+def test_the_card_goes_along_with_its_token(visitor: Visitor) -> None:
+    page = visitor.open(width=980, height=330)
+    answer, card = ask(page, "once upon a time", verifier="off", max_tokens=60), page.locator("#token-card")
+    drawn = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    answer.locator(".tokens").evaluate("one => (one.style.fontSize = '3rem')")  # so that it has to be scrolled
+    answer.locator(".tokens").focus()
+    for key, index in (("End", -1), ("Home", 0)):
+        page.keyboard.press(key)  # what gets the focus is scrolled into view
+        page.evaluate(drawn)
+        expect(card).to_be_visible()
+        at, shown = answer.locator(".token").nth(index).bounding_box(), card.bounding_box()
+        assert at
+        assert shown
+        below, above = shown["y"] - at["y"] - at["height"], at["y"] - shown["y"] - shown["height"]
+        assert 0 < max(below, above) < 60
+    page.locator(".log").evaluate("log => (log.scrollTop = log.scrollHeight)")
+    expect(card).to_be_hidden()
+
+
 @pytest.mark.parametrize("how", ["Escape", "button"])
 def test_an_answer_can_be_stopped_and_what_came_stays(visitor: Visitor, how: str) -> None:
     page = visitor.open()
@@ -159,6 +190,19 @@ def test_an_answer_can_be_stopped_and_what_came_stays(visitor: Visitor, how: str
     assert 0 < count < 220
     assert page.locator(".token").count() == count
     expect(page.get_by_role("button", name="Send")).to_be_visible()
+
+
+def test_a_new_chat_forgets_the_answer_that_was_being_made(visitor: Visitor) -> None:
+    page = visitor.open()
+    page.route("**/v1/chat/completions", lambda route: route.continue_(post_data=endless(route.request.post_data_json)))
+    page.fill("#message", "once upon a time")
+    page.press("#message", "Control+Enter")
+    expect(page.locator(".token").first).to_be_visible()
+    page.get_by_text("New chat").evaluate("button => button.click()")  # hidden meanwhile, but nothing hangs on that
+    page.unroute("**/v1/chat/completions")
+    ask(page, "another story", max_tokens=4)
+    expect(page.locator(".turn")).to_have_count(2)
+    assert [message["content"] for message in visitor.asked[-1]["messages"]] == ["another story"]
 
 
 def endless(body: dict[str, Any]) -> dict[str, Any]:

@@ -78,44 +78,48 @@ export class Playground {
   /** The last question once more, under the settings of now. */
   again() {
     if (this.running || !checked(this.settings) || this.turns.length < 2) return;
-    this.turns.pop().element.remove();
+    const former = this.turns.pop();
     const asked = this.turns.pop();
-    this.answer(bodyOf(this.server.model(), this.messages(asked.content), this.verifier, this.sampling), asked);
+    former.element.remove();
+    this.answer(bodyOf(this.server.model(), this.messages(asked.content), this.verifier, this.sampling), asked, former);
   }
 
-  async answer(body, asked) {
-    const turn = new AnswerTurn(this.verifier.name, () => this.follow());
+  /** former: the answer in whose place this one comes, and which stays if none does. */
+  async answer(body, asked, former = null) {
+    const turn = new AnswerTurn(this.verifier, () => this.follow());
     this.log.querySelector(".welcome")?.remove();
     this.log.append(asked.element, turn.element);
     this.problem.replaceChildren();
     this.follow(true);
-    this.running = new AbortController();
+    const run = (this.running = new AbortController());
     this.composer.busy(true);
     announce("Answering");
     let failed = null;
     try {
-      await turn.run(body, this.running.signal);
+      await turn.run(body, run.signal);
     } catch (error) {
       failed = error;
     }
+    if (this.running !== run) return; // a new chat has begun
     this.running = null;
-    if (turn.started) this.turns.push(asked, { role: "assistant", content: turn.answer.content, element: turn.element });
-    else this.takeBack(asked, turn);
+    const answered = turn.started ? { role: "assistant", content: turn.answer.content, element: turn.element } : former;
+    if (!turn.started) turn.element.replaceWith(...(former ? [former.element] : []));
+    if (answered) this.turns.push(asked, answered);
+    else this.takeBack(asked);
     this.composer.busy(false, this.turns.length > 0);
-    if (failed) this.fail(failed, turn.started);
+    if (failed) this.fail(failed, answered !== null);
   }
 
-  /** Nothing came of it: as if it had not been sent, with the text back where it was typed. */
-  takeBack(asked, turn) {
-    turn.element.remove();
+  /** Nothing came of it: as if it had not been sent, with the text back where it was typed, before what is there now. */
+  takeBack(asked) {
     asked.element.remove();
-    if (!this.composer.text) this.composer.write(asked.content);
+    this.composer.write([asked.content, this.composer.text].filter(Boolean).join("\n\n"));
     if (!this.turns.length) this.welcome();
   }
 
-  fail(error, started) {
+  fail(error, answered) {
     if (error.param && !this.verifier.blame(error.param)) this.sampling.blame(error.param);
-    const again = started ? ["Try again", () => this.again()] : ["Send again", () => this.send()];
+    const again = answered ? ["Try again", () => this.again()] : ["Send again", () => this.send()];
     this.problem.replaceChildren(noticeOf(error, error.status === 401 ? [] : [again]));
     this.server.refused(error);
   }
@@ -126,6 +130,7 @@ export class Playground {
 
   clear() {
     this.stop();
+    this.running = null;
     this.turns = [];
     this.problem.replaceChildren();
     this.welcome();
