@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
@@ -50,5 +50,9 @@ def add_page(app: FastAPI) -> None:
     async def page(request: Request) -> Response:
         return await files.get_response("index.html", request.scope)
 
+    async def index(request: Request) -> Response:
+        return RedirectResponse("../")  # where its own links, which are relative, lead somewhere
+
     app.add_api_route("/", page, methods=["GET"], include_in_schema=False)
+    app.add_api_route(f"{PAGE_FILES}/index.html", index, methods=["GET"], include_in_schema=False)
     app.mount(PAGE_FILES, files, name="page")

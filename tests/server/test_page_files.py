@@ -57,6 +57,12 @@ async def test_there_is_nothing_else_to_be_had(client: httpx.AsyncClient, path: 
     error_of(await client.get(path, headers=NO_KEY), 404, code="unknown_url")
 
 
+async def test_the_index_has_one_address(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/web/index.html", headers=NO_KEY)
+    assert answer.status_code == 307
+    assert answer.url.join(answer.headers["location"]).path == "/"
+
+
 def test_every_file_that_is_named_exists_and_none_is_from_elsewhere() -> None:
     named = set()
     for path in [FOLDER / "index.html", *(FOLDER / "js").glob("*.js")]:
