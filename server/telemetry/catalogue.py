@@ -137,14 +137,28 @@ MEMORY_HITS = Metric(
 AUDIT_ANSWERS = Metric(
     "slipstream.audit.answers", "counter", "{answer}", "Loosened answers that the audit has replayed", ("verifier",)
 )
-AUDIT_LOOSENED_TOKENS = Metric(
-    "slipstream.audit.loosened.tokens", "counter", "{token}", "Their loosened tokens that were judged", ("verifier",)
+AUDIT_AUDITED_TOKENS = Metric(
+    "slipstream.audit.audited.tokens", "counter", "{token}", "Their loosened tokens that were judged", ("verifier",)
 )
 AUDIT_RECONVERGED_TOKENS = Metric(
     "slipstream.audit.reconverged.tokens",
     "counter",
     "{token}",
     "Of those, ones after which the target came back to the delivered text",
+    ("verifier",),
+)
+AUDIT_OWN_SURPRISAL = Metric(
+    "slipstream.audit.own.surprisal",
+    "counter",
+    "{nat}",
+    "Summed over the answers: the target's mean surprisal, the negated log-probability of a token, at its own answer",
+    ("verifier",),
+)
+AUDIT_DELIVERED_SURPRISAL = Metric(
+    "slipstream.audit.delivered.surprisal",
+    "counter",
+    "{nat}",
+    "The same at the delivered answer; what it is higher, over the answers, is the mean gap",
     ("verifier",),
 )
 AUDIT_LOGPROB_GAP = Metric(

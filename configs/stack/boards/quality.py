@@ -3,12 +3,13 @@
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from configs.stack.boards.panels import Panel, Query, bars, board, filled, lines, verifier_choice
-from configs.stack.boards.promql import CHOSEN, GENERATED, LOOSENED, REQUESTS, quantile, rate, ratio
+from configs.stack.boards.promql import CHOSEN, GENERATED, LOOSENED, REQUESTS, rate, ratio
 
 RECONVERGED = "slipstream_audit_reconverged_tokens_total"
-AUDITED_TOKENS = "slipstream_audit_loosened_tokens_total"
+AUDITED_TOKENS = "slipstream_audit_audited_tokens_total"
 AUDITED = "slipstream_audit_answers_total"
-GAP = "slipstream_audit_logprob_gap"
+OWN_SURPRISAL = "slipstream_audit_own_surprisal_total"
+DELIVERED_SURPRISAL = "slipstream_audit_delivered_surprisal_total"
 
 
 def quality() -> Dashboard:
@@ -29,10 +30,11 @@ def _loosened() -> list[Panel]:
 
 def _audit() -> list[Panel]:
     back = Query(ratio(RECONVERGED, AUDITED_TOKENS, CHOSEN, "verifier"), "{{verifier}}")
-    gap = Query(quantile(0.5, GAP, CHOSEN, "verifier"), "{{verifier}}")
+    given = f"{rate(DELIVERED_SURPRISAL, CHOSEN, 'verifier')} - {rate(OWN_SURPRISAL, CHOSEN, 'verifier')}"
+    gap = Query(f"({given}) / {rate(AUDITED, CHOSEN, 'verifier')}", "{{verifier}}")
     answers = Query(rate(AUDITED, CHOSEN, "verifier"), "{{verifier}}")
     led = "Audited loosened tokens after which the target's own text meets the delivered one again: an estimate."
-    given_up = "The target's mean log-probability of its own greedy answer less that of the delivered one; median."
+    given_up = "The target's mean log-probability of its own greedy answer less that of the delivered one; mean."
     demoted = Query("max by (verifier) (slipstream_audit_demoted)", "{{verifier}}")
     return [
         lines("Led back to the target's text", led, "percentunit", back, top=1),

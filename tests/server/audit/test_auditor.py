@@ -85,13 +85,26 @@ async def test_a_loosened_answer_is_replayed_and_told_of() -> None:
         assert gap["gap"] == pytest.approx(gap["own"] - gap["delivered"], abs=2e-4)
         samples = samples_of((await client.get("/metrics")).text)
         assert samples["slipstream_audit_answers_total"] == 1
-        assert samples["slipstream_audit_loosened_tokens_total"] == one["audited_tokens"]
+        assert samples["slipstream_audit_audited_tokens_total"] == one["audited_tokens"]
         assert samples.get("slipstream_audit_reconverged_tokens_total", 0) == one["reconverged_tokens"]
         assert samples["slipstream_audit_logprob_gap_sum"] == pytest.approx(max(0, gap["gap"]), abs=1e-3)
+        assert samples["slipstream_audit_own_surprisal_total"] == pytest.approx(-gap["own"], abs=1e-4)
+        assert samples["slipstream_audit_delivered_surprisal_total"] == pytest.approx(-gap["delivered"], abs=1e-4)
         assert samples["slipstream_audit_demoted"] == 0
         schema = app.openapi()
         shape = schema["paths"]["/v1/audit"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
         Draft202012Validator({**shape, "components": schema["components"]}).validate(told)
+
+
+async def test_counters_tell_of_a_gap_below_0_too() -> None:
+    async with auditing() as (app, client):
+        auditor: Auditor = app.state.readiness.model().auditor
+        assert auditor.observer is not None
+        auditor.observer.on_audit("fly", Findings(1, (True,), delivered_logprob=-0.5, own_logprob=-0.75))
+        samples = samples_of((await client.get("/metrics")).text)
+        own, delivered = (samples[f"slipstream_audit_{whose}_surprisal_total"] for whose in ("own", "delivered"))
+        assert delivered - own == pytest.approx(-0.25)
+        assert samples["slipstream_audit_logprob_gap_sum"] == 0
 
 
 async def test_replays_show_in_nobodys_figures() -> None:
