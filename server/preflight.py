@@ -2,7 +2,7 @@
 
 from server.placement import Machine, obstacles, place
 from server.settings import Settings
-from server.telemetry.variables import problems
+from server.telemetry import variables
 from server.weights import WeightStore
 
 
@@ -13,7 +13,7 @@ def preflight(settings: Settings) -> list[str]:
     Where everything is here, loading it says the same in seconds.
     """
     machine = Machine.here(settings)
-    if wrong := [*obstacles(settings, machine), *problems()]:
+    if wrong := [*obstacles(settings, machine), *_telemetry_problems()]:
         return wrong
     store = WeightStore(settings.cache_dir)
     models = [(key, model, place(model, machine), store.here(model)) for key, model in settings.models.items()]
@@ -34,3 +34,14 @@ def preflight(settings: Settings) -> list[str]:
         if config is not None:
             memories.append(model_memory(config, placed))
     return list(too_large(memories, {device: device_memory(device) for device in devices}))
+
+
+def _telemetry_problems() -> list[str]:
+    """The exporters' libraries are loaded only where one is asked for."""
+    if wrong := variables.problems():
+        return wrong
+    if not (variables.exporters("TRACES") or variables.exporters("METRICS")):
+        return []
+    from server.telemetry import exporters
+
+    return exporters.obstacles()

@@ -1,5 +1,6 @@
 """The exporters that variables.py names, loaded, and wrapped so that a collector's silence is said once."""
 
+import logging
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -8,7 +9,22 @@ from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from server.telemetry.collector import Collector, MeteredExporter, TracedExporter
-from server.telemetry.variables import TelemetryError, exporters
+from server.telemetry.variables import TelemetryError, exporters, problems
+
+# It would log headers that it cannot read, with the key that stands in them.
+logging.getLogger("opentelemetry.util.re").setLevel(logging.CRITICAL)
+
+
+def obstacles() -> list[str]:
+    """What is wrong with the variables, one sentence each, found by making every exporter once."""
+    if wrong := problems():
+        return wrong
+    for entry in [*exporters("TRACES"), *exporters("METRICS")]:
+        try:
+            _make(entry).shutdown()
+        except TelemetryError as error:
+            wrong.append(str(error))
+    return wrong
 
 
 def span_processors(collector: Collector) -> list[SpanProcessor]:
@@ -29,4 +45,5 @@ def _make(entry: EntryPoint) -> Any:
     try:
         return entry.load()()
     except Exception as error:
-        raise TelemetryError(f"the exporter {entry.name} cannot be made: {error}") from error
+        first_line = str(error).partition("\n")[0] or type(error).__name__
+        raise TelemetryError(f"the exporter {entry.name} cannot be made: {first_line}") from error

@@ -21,7 +21,7 @@ from core.sequence import GenerationRequest
 from scheduler.events import FinishedEvent
 from scheduler.stats import EngineStats
 from server.logs import set_trace
-from server.telemetry import catalogue, exporters
+from server.telemetry import catalogue, exporters, variables
 from server.telemetry.answer_figures import AnswerFigures
 from server.telemetry.collector import Collector, quieten
 from server.telemetry.gauges import Gauges, PairsSource, StatsSource
@@ -44,7 +44,9 @@ class Telemetry:
     """
 
     def __init__(self) -> None:
-        """TelemetryError if a variable asks for an exporter that there is not."""
+        """TelemetryError if a variable asks for what there is not, or means nothing."""
+        if wrong := variables.problems():
+            raise variables.TelemetryError("\n".join(wrong))
         self._registry = CollectorRegistry()
         self._collector, resource = Collector(), _resource()
         spans, readers = exporters.span_processors(self._collector), exporters.metric_readers(self._collector)

@@ -6,9 +6,10 @@
 Nothing is sent unless an exporter or an OTLP endpoint is named. The other variables are the SDK's business.
 """
 
-import os
 from importlib.metadata import EntryPoint, entry_points
 from typing import Literal
+
+from server.telemetry.values import value, value_problems
 
 Signal = Literal["TRACES", "METRICS"]
 _PROTOCOLS = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
@@ -20,13 +21,13 @@ class TelemetryError(Exception):
 
 def problems() -> list[str]:
     """What is wrong with the variables, one sentence each; known before anything is loaded."""
-    wrong = []
+    wrong, asked = [], False
     for signal in ("TRACES", "METRICS"):
         try:
-            exporters(signal)
+            asked = bool(exporters(signal)) or asked
         except TelemetryError as error:
             wrong.append(str(error))
-    return wrong
+    return wrong or (list(value_problems()) if asked else [])
 
 
 def exporters(signal: Signal) -> list[EntryPoint]:
@@ -36,12 +37,12 @@ def exporters(signal: Signal) -> list[EntryPoint]:
 
 def disabled() -> bool:
     """Whether OTEL_SDK_DISABLED switches everything off, /metrics included."""
-    return _value("OTEL_SDK_DISABLED").lower() == "true"
+    return value("OTEL_SDK_DISABLED").lower() == "true"
 
 
 def _names(signal: Signal) -> list[str]:
-    given = _value(f"OTEL_{signal}_EXPORTER")
-    if not given and (_value("OTEL_EXPORTER_OTLP_ENDPOINT") or _value(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")):
+    given = value(f"OTEL_{signal}_EXPORTER")
+    if not given and (value("OTEL_EXPORTER_OTLP_ENDPOINT") or value(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")):
         given = "otlp"
     names = [name for part in given.split(",") if (name := part.strip())]
     # /metrics is always there, so there is nothing to be done for "prometheus".
@@ -59,14 +60,9 @@ def _find(signal: Signal, name: str) -> EntryPoint:
 
 def _protocol(signal: Signal) -> str:
     variable = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"
-    if not _value(variable):
+    if not value(variable):
         variable = "OTEL_EXPORTER_OTLP_PROTOCOL"
-    protocol = _value(variable) or "grpc"
+    protocol = value(variable) or "grpc"
     if protocol not in _PROTOCOLS:
         raise TelemetryError(f"{variable} = {protocol} is not supported; allowed: {', '.join(_PROTOCOLS)}")
     return _PROTOCOLS[protocol]
-
-
-def _value(name: str) -> str:
-    """Blank counts as unset, as OpenTelemetry has it."""
-    return os.environ.get(name, "").strip()

@@ -4,14 +4,17 @@ import asyncio
 import itertools
 import logging
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
+from server.telemetry.collector import Collector
 from tests.server.asgi import Exchange, until
 from tests.server.serving import (
     MODEL,
@@ -36,6 +39,26 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Received]:
     with collecting() as (address, received):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
         yield received
+
+
+class Log(logging.Handler):
+    """What the log would have shown. Pytest's own handler also stands at loggers that tell nobody else."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.records: list[logging.LogRecord] = []
+        self.emit = self.records.append  # type: ignore[method-assign]
+
+    def warnings(self) -> list[str]:
+        return [record.getMessage() for record in self.records]
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    handler = Log()
+    logging.getLogger().addHandler(handler)
+    yield handler
+    logging.getLogger().removeHandler(handler)
 
 
 def speculation(span: Any) -> dict[str, Any]:
@@ -270,34 +293,68 @@ async def test_the_resource_is_what_the_environment_says(collector: Received, mo
 
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
 async def test_a_dead_collector_costs_an_answer_nothing_and_a_log_one_line(
-    protocol: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    protocol: str, monkeypatch: pytest.MonkeyPatch, log: Log
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:  # bound and never accepting; closed before it is asked
         port = taken.getsockname()[1]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
 
-    def told() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-
     async def heard() -> bool:
-        return bool(told())
+        return bool(log.warnings())
 
-    with caplog.at_level(logging.DEBUG):
+    async with running() as (_, client):
+        for _ in range(3):
+            await chat(client, max_tokens=3)
+        await until(heard)
+        for _ in range(3):
+            await chat(client, max_tokens=3)
+            await asyncio.sleep(0.1)
+        stopping = time.monotonic()
+    assert time.monotonic() - stopping < 5
+    [told] = log.warnings()
+    assert f"telemetry cannot be exported to http://127.0.0.1:{port} (" in told
+    assert {"grpc": "StatusCode.UNAVAILABLE", "http/protobuf": "Connection refused"}[protocol] in told
+
+
+async def test_a_collector_that_refuses_is_named_with_its_reason_and_without_the_key(
+    monkeypatch: pytest.MonkeyPatch, log: Log
+) -> None:
+    class Refuse(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(401, f"no such token: {self.headers['authorization']}")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    refusing = ThreadingHTTPServer(("127.0.0.1", 0), Refuse)
+    threading.Thread(target=refusing.serve_forever, daemon=True).start()
+    address = f"127.0.0.1:{refusing.server_port}"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{address}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20sk-collector")
+    try:
         async with running() as (_, client):
-            for _ in range(3):
-                await chat(client, max_tokens=3)
-            await until(heard)
-            for _ in range(3):
-                await chat(client, max_tokens=3)
-                await asyncio.sleep(0.1)
-            stopping = time.monotonic()
-        assert time.monotonic() - stopping < 5
-    assert len(told()) == 1, told()
-    assert "telemetry cannot be exported" in told()[0]
+            await chat(client, max_tokens=3)
+    finally:
+        refusing.shutdown()
+        refusing.server_close()
+    [told] = log.warnings()
+    assert f"to http://{address} (traces: " in told
+    assert "401, reason: no such token: ***)" in told
+
+
+def test_a_password_in_an_address_is_not_logged(monkeypatch: pytest.MonkeyPatch, log: Log) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://me:secret@here:4317")
+    Collector().heard("traces", success=False, reason="cannot resolve me:secret@here:4317")
+    [told] = log.warnings()
+    assert told.startswith(
+        "telemetry cannot be exported to http://***@here:4317 (traces: cannot resolve ***@here:4317)"
+    )
 
 
 async def test_without_an_exporter_no_span_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

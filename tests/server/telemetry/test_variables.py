@@ -1,8 +1,13 @@
 """OTEL_* variables choose what is sent; what they cannot mean is said before anything is loaded."""
 
+import re
+
 import pytest
+from opentelemetry.util.re import parse_env_headers
 
 from server.telemetry import variables
+from server.telemetry.exporters import obstacles
+from server.telemetry.telemetry import Telemetry
 from server.telemetry.variables import TelemetryError, exporters
 
 OTLP = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -62,3 +67,69 @@ def test_an_unknown_protocol_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     assert variables.problems() == 2 * [
         "OTEL_EXPORTER_OTLP_PROTOCOL = http/json is not supported; allowed: grpc, http/protobuf"
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "sentence"),
+    [
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "abc", "is not a number above 0"),
+        ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "-1", "is not a number above 0"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "0", "is not a number above 0"),
+        ("OTEL_METRIC_EXPORT_TIMEOUT", "nan", "is not a number above 0"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "1", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE = 512 exceeds OTEL_BSP_MAX_QUEUE_SIZE = 1"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "1.5", "is not a whole number above 0"),
+        ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "many", "is not a whole number above 0"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zip", "is not known; allowed: gzip, deflate, none"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/ca.pem", "is not a file"),
+        ("OTEL_TRACES_SAMPLER", "sometimes", "is not known; allowed: always_on"),
+    ],
+)
+def test_a_value_that_means_nothing_is_refused_in_one_sentence(
+    name: str, given: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, given)
+    assert variables.problems() == []  # nothing is sent, so nothing reads it
+    monkeypatch.setenv(OTLP, "http://here:4317")
+    [wrong] = variables.problems()
+    assert sentence in wrong
+    assert f"{name} = {given}" in wrong
+    with pytest.raises(TelemetryError, match=re.escape(sentence)):
+        Telemetry()
+
+
+def test_a_share_of_traces_lies_between_0_and_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OTLP, "http://here:4317")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    for given, accepted in (("0", True), ("0.25", True), ("1", True), ("2", False), ("-1", False), ("some", False)):
+        monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", given)
+        assert (variables.problems() == []) == accepted, given
+
+
+@pytest.mark.parametrize("given", ["authorization=Bearer%20abc", "a=1, b=2", "authorization=Bearer abc==", "x-key="])
+def test_headers_of_the_right_form_pass(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OTLP, "http://here:4317")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", given)
+    assert variables.problems() == []
+    assert len(parse_env_headers(given, liberal=True)) == given.count(",") + 1
+
+
+@pytest.mark.parametrize("given", ["Authorization: Bearer sk-secret", "sk-secret", "a=1,sk-secret", 'a="sk-secret"'])
+def test_headers_of_a_wrong_form_are_refused_and_never_shown(
+    given: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(OTLP, "http://here:4317")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_HEADERS", given)
+    assert variables.problems() == [
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS is not of the form name=value,name=value with values URL-encoded"
+    ]
+    for entry in exporters("TRACES"):
+        entry.load()().shutdown()  # what the SDK itself makes of it
+    assert "secret" not in caplog.text
+
+
+def test_what_only_an_exporter_can_know_is_found_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OTLP, "http://here:4317")
+    assert obstacles() == []
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "deflate")  # which gRPC's does not know
+    assert len(obstacles()) == 2
+    assert all("otlp_proto_grpc cannot be made" in wrong and "deflate" in wrong for wrong in obstacles())
