@@ -70,7 +70,8 @@ def create_app(config: ServingConfig, load: Loader, telemetry: Telemetry | None 
             await readiness.end()
             await asyncio.to_thread(telemetry.shutdown)
 
-    app = FastAPI(title="Slipstream", lifespan=lifespan, redirect_slashes=False)
+    # Its own pages about the API load their scripts from elsewhere; /openapi.json is there for whoever wants one.
+    app = FastAPI(title="Slipstream", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.readiness, app.state.telemetry = readiness, telemetry
     telemetry.follow(config.model, readiness.stats, readiness.memory_pairs)
     app.add_exception_handler(ApiError, handle_api_error)

@@ -44,7 +44,7 @@ def show(
     with _explained():
         place = MemoryPlace.of(memory, namespace)
         loaded = place.load()
-        for line in report(loaded, None if config is None else texts_of(settings_of(config)), top, proposer):
+        for line in report(loaded, None if config is None else texts_of(settings_of(config), loaded), top, proposer):
             typer.echo(line)
 
 
@@ -65,7 +65,7 @@ def export_(
         loaded = MemoryPlace.of(memory, namespace).load()
         if out.exists() and not force:
             fail(f"{out} exists; --force replaces it")
-        texts = None if config is None else texts_of(settings_of(config))
+        texts = None if config is None else texts_of(settings_of(config), loaded)
         typer.echo(f"{out}: {write_text(out, loaded, texts)} pairs")
 
 

@@ -60,7 +60,7 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
 
 def unsupported(param: str, what: str) -> ApiError:
     """400: part of OpenAI's API that this server does not offer; refused rather than ignored."""
-    return ApiError(400, f"{what} not supported yet.", param=param, code="unsupported_parameter")
+    return ApiError(400, f"{what} not supported.", param=param, code="unsupported_parameter")
 
 
 def model_not_found(name: str, served: str) -> ApiError:

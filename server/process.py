@@ -7,8 +7,10 @@ with an error that says why.
 import asyncio
 import logging
 import math
+import signal
 import socket
 import time
+from types import FrameType
 
 import uvicorn
 
@@ -36,6 +38,12 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, readiness: Readiness) -> None:
         super().__init__(config)
         self._readiness = readiness
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """uvicorn would raise SIGTERM once more in the end: but to have been asked to stop, and to have done it, is no
+        failure, whoever started us."""
+        super().handle_exit(sig, frame)
+        self._captured_signals = [one for one in self._captured_signals if one != signal.SIGTERM]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         log.info("stopping; running answers may finish, Ctrl-C again ends them now")

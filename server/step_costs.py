@@ -96,7 +96,11 @@ def _points(seconds: Mapping[tuple[str, int], float], wanted: str) -> dict[int, 
 
 
 def _tell(what: str, costs: Mapping[int, float], unit: str) -> None:
-    log.info("%s %s", what, ", ".join(f"{1000 * seconds:.3g} ms for {n}{unit}" for n, seconds in costs.items()))
+    log.info("%s %s", what, ", ".join(f"{_told(seconds)} for {n}{unit}" for n, seconds in costs.items()))
+
+
+def _told(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
 def _batch_sizes(most: int) -> list[int]:

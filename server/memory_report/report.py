@@ -9,6 +9,7 @@ import numpy as np
 
 from core.correction_memory import CorrectionMemory
 from core.correction_table import MemorySnapshot
+from core.models.checkpoint import fingerprint
 from core.models.model_config import read_config
 from core.models.special_tokens import end_and_control_ids
 from server.language import load_tokenizer
@@ -34,9 +35,10 @@ class Texts:
         return category(self.of(draft), self.of(target), draft in self.control or target in self.control)
 
 
-def texts_of(settings: Settings) -> Texts:
-    """Of the configuration's target. WeightsError if it cannot be had."""
+def texts_of(settings: Settings, memory: CorrectionMemory) -> Texts:
+    """Of the configuration's target. WeightsError if it cannot be had, MemoryFileError if the memory is of another."""
     folder = WeightStore(settings.cache_dir).resolve(settings.models.target)
+    memory.check_models(fingerprint(folder), None)
     _, control = end_and_control_ids(folder)
     vocab = int(read_config(folder).vocab_size)
     return Texts(TokenBytes.from_tokenizer(load_tokenizer(folder), vocab, control), control)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 from core.correction_memory import CorrectionMemory
 from core.correction_origin import MemoryOrigin, sample_id
 from core.correction_table import MemorySnapshot, pair_key
+from core.models.checkpoint import fingerprint
 from server.cli import app
 from tests.server import serving
 from tests.server.memory_store.test_store import held
@@ -65,8 +66,9 @@ def test_show_with_a_configuration_gives_the_tokens_text_and_kind(file: Path, tm
     fast = serving.tokenizer()
     the, and_, end = (fast.convert_tokens_to_ids(token) for token in ("Ġthe", "Ġand", "<|im_end|>"))
     table = MemorySnapshot(recent={pair_key(the, and_): 3, pair_key(end, the): 1}).fold()
-    CorrectionMemory("T", "D", tables={"prompt_lookup": table}).save(file)
     config = write_config(tmp_path, models={"target": {"source": str(tmp_path / "target")}})
+    assert "of target 'T'" in refused("show", file, "--config", config)  # its ids would mean other words there
+    CorrectionMemory(fingerprint(tmp_path / "target"), "D", tables={"prompt_lookup": table}).save(file)
     shown = ok("show", file, "--config", config)
     assert '" the"                 " and"                      3  connective' in shown
     assert '"<|im_end|>"           " the"                      1  control' in shown
