@@ -83,6 +83,7 @@ def test_a_browser_that_keeps_nothing_for_sites_will_do(visitor: Visitor) -> Non
 def test_a_server_that_restarts_behind_a_proxy_is_waited_for(visitor: Visitor) -> None:
     visitor.expected.add(502)
     page = visitor.open()
+    page.clock.install()
     page.route("**/v1/models", lambda route: route.fulfill(status=502, body="<html>bad gateway"))
     page.reload()
     notice = page.locator("#connection .notice")
@@ -91,9 +92,10 @@ def test_a_server_that_restarts_behind_a_proxy_is_waited_for(visitor: Visitor) -
     with page.expect_response("**/v1/models"):
         notice.get_by_role("button", name="Try again").click()
     with page.expect_response("**/v1/models"):  # and by itself
-        pass
+        page.clock.fast_forward(2000)
     expect(notice).to_have_attribute("data-mark", "same")  # said once, not at each try
     page.unroute("**/v1/models")
+    page.clock.fast_forward(2000)
     page.wait_for_selector("html[data-ready]")
     expect(notice).to_have_count(0)
 

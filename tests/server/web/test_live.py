@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server.serving import chat_body, ok
-from tests.server.web.visitor import Visitor
+from tests.server.web.visitor import Visitor, ask
 
 FIGURES = """async ([before, after, seconds]) => {
     const { parse } = await import("/web/js/prometheus.js");
@@ -22,11 +22,14 @@ FIGURES = """async ([before, after, seconds]) => {
 
 
 def test_charts_fill_while_requests_run(visitor: Visitor, api: httpx.Client) -> None:
-    page = visitor.open("#live")
+    page = visitor.open()
+    page.clock.install()
+    page.locator("#tab-live").click()
     expect(page.locator(".chart canvas")).to_have_count(9)
     expect(page.locator(".chart-values dd").first).to_have_text("–")  # one reading makes no rate
     for verifier in ("strict", "lossy"):
         ok(api.post("/v1/chat/completions", json=chat_body(verifier=verifier, max_tokens=40)))
+    page.clock.fast_forward(2000)
     charts = page.locator(".chart")
     for title in ("Throughput", "Speculation", "Drafts", "Time to first token", "Whole answers", "KV cache"):
         value = charts.filter(has_text=title).locator("dd").first
@@ -35,24 +38,29 @@ def test_charts_fill_while_requests_run(visitor: Visitor, api: httpx.Client) -> 
 
 def test_nothing_is_polled_while_nobody_looks(visitor: Visitor) -> None:
     page = visitor.open()
-    page.wait_for_timeout(300)
+    page.clock.install()
+    page.clock.fast_forward(10_000)
     assert "/metrics" not in visitor.paths
     page.locator("#tab-live").click()
     expect(page.locator(".chart canvas").first).to_be_visible()
+    with page.expect_response("**/metrics"):
+        page.clock.fast_forward(2000)
     page.locator("#tab-playground").click()
-    page.wait_for_timeout(300)
     before = visitor.paths.count("/metrics")
-    assert before >= 1
-    page.wait_for_timeout(2500)
+    assert before >= 2
+    page.clock.fast_forward(10_000)
+    ask(page, "once upon a time", max_tokens=4)  # by when a poll would long have been seen
     assert visitor.paths.count("/metrics") == before
 
 
 def test_charts_come_once_what_draws_them_can_be_had(visitor: Visitor) -> None:
     visitor.expected.add(503)
     page = visitor.open()
+    page.clock.install()
     page.route("**/uPlot.esm.js*", lambda route: route.fulfill(status=503), times=1)
     page.locator("#tab-live").click()
     expect(page.locator("#live .notice")).to_contain_text("cannot be reached")
+    page.clock.fast_forward(2000)
     expect(page.locator(".chart canvas")).to_have_count(9)
     expect(page.locator("#live .notice")).to_have_count(0)
 
