@@ -38,7 +38,7 @@ from server.openai_api.responses_answers import ResponseEvent, WholeResponse
 from server.openai_api.responses_schemas import ResponsesBody
 from server.openai_api.schemas import ChatBody, CompletionBody
 from server.openai_api.tokenization import DetokenizeBody, TokenizationEndpoints, TokenizeBody
-from server.openapi import answers, at, secure, takes
+from server.openapi import ErrorResponse, answers, at, secure, takes
 from server.readiness import Loader, Readiness
 from server.security import ApiKeys, BodyLimits, HeadAsGet, RequestId
 from server.serving_config import ServingConfig
@@ -193,12 +193,8 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
 
 
 def _add_audit(app: FastAPI, auditor: Auditor) -> None:
-    audit = AuditEndpoints(auditor)
-    for method, endpoint in (("GET", audit.show), ("DELETE", audit.clear)):
-        app.add_api_route(
-            "/v1/audit",
-            endpoint,
-            methods=[method],
-            name="show_audit" if method == "GET" else "clear_audit",
-            responses=answers(AuditReport),
-        )
+    audit, told = AuditEndpoints(auditor), answers(AuditReport)
+    refused = {403: {"model": ErrorResponse, "description": "The server's settings do not allow it."}}
+    add = app.add_api_route
+    add("/v1/audit", audit.show, methods=["GET"], name="show_audit", responses=told)
+    add("/v1/audit", audit.clear, methods=["DELETE"], name="clear_audit", responses=told | refused)
