@@ -19,7 +19,6 @@ from core.sequence import GenerationRequest
 from scheduler.engine import AsyncEngine
 from scheduler.events import CounterSnapshot, FinishedEvent, TokensEvent
 from scheduler.observer import EngineObserver
-from scheduler.stats import EngineStats
 from server.assembly import assemble, serving_config
 from server.errors import from_validation
 from server.live_model import LiveModel
@@ -38,14 +37,10 @@ class RoundLog(EngineObserver):
     def __init__(self) -> None:
         self.rounds: list[RoundResult] = []
 
-    def on_submit(self, request: GenerationRequest) -> None: ...
-
-    def on_round(self, result: RoundResult, stats: EngineStats, schedule_seconds: float) -> None:
+    def on_round(self, result: RoundResult, schedule_seconds: float) -> None:
         self.rounds.append(result)
 
     def on_first_token(self, request: GenerationRequest, seconds: float) -> None: ...
-
-    def on_preemption(self, request: GenerationRequest) -> None: ...
 
     def on_finish(self, request: GenerationRequest, event: FinishedEvent) -> None: ...
 

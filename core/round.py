@@ -46,7 +46,7 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
         runtime.draft.wait()  # a device may still be feeding; its time is this round's
     drafted = perf_counter()
     if not plan.items:
-        return RoundResult((), drafted - began, 0.0, 0.0, 0.0, decoding=0)
+        return RoundResult((), drafted - began, 0.0, 0.0, 0.0, decoding=0, drafting=True)
     forward = DeviceInterval(runtime.target.device)
     layout = _lay_out(plan, jobs, runtime.pool.block_size)
     logits = runtime.target.forward(layout)
@@ -83,6 +83,7 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
         commit_seconds=ended - gathered,
         decoding=len(decoding),
         draft_steps=tuple(draft_steps),
+        drafting=bool(plan.catch_up) or any(job.limit for job in jobs),
     )
     _account(result, plan, runtime, decoding, usual=runtime.records == records)
     return result

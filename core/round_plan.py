@@ -83,7 +83,8 @@ class RoundResult:
     forward is what the target's forward took there, evidence the rest until its figures had arrived.
 
     decoding: how many of them decoded (delivered a token that was not their first). draft_steps: the draft model's
-    forwards that drafted, in order; the first feeds whatever it lacked.
+    forwards that drafted, in order; the first feeds whatever it lacked. drafting: whether anybody was to draft, or the
+    draft model caught up with a text.
     """
 
     items: tuple[ItemResult, ...]
@@ -93,6 +94,7 @@ class RoundResult:
     commit_seconds: float
     decoding: int
     draft_steps: tuple[DraftStep, ...] = ()
+    drafting: bool = False
 
     @property
     def host_seconds(self) -> float:

@@ -248,14 +248,10 @@ class Batcher:
         return max(0, -(-positions // self.pool.block_size) - len(sequence.blocks))
 
     def _let_in(self, job: Job, cached_tokens: int) -> None:
-        first_time = job.sequence.counters.preemptions == 0
         self.waiting.take_first()
         self.running[job] = None
         self.drafts.adopt(job)
         job.sequence.state = SequenceState.RUNNING
         self._blocked = None
-        if first_time:
+        if job.sequence.counters.preemptions == 0:
             job.sequence.counters.cached_prompt_tokens = cached_tokens
-        if first_time and not job.sequence.request.background:
-            self.totals.prompt_tokens += job.sequence.prompt_len
-            self.totals.prefix_cache_hit_tokens += cached_tokens

@@ -77,6 +77,7 @@ class AsyncEngine:
         self._failures = FailureWatch()
         self._pool_unchecked = False
         self._blocks = Blocks.of(runtime.pool)
+        self._stats = self._totals.snapshot(0, 0, self._blocks)
 
     @property
     def max_context(self) -> int:
@@ -150,10 +151,10 @@ class AsyncEngine:
             self._waiting.enter(job, places, now)
         except QueueFull:
             self._totals.refused += 1
+            self._tell_stats()
             raise
         self._jobs.enter(job)
-        if not request.background:
-            self._observer.on_submit(request)
+        self._tell_stats()
         self._wake.set()
         return RequestStream(request.request_id, job.channel, partial(self._abort, job))
 
@@ -165,15 +166,19 @@ class AsyncEngine:
 
     def stats(self) -> EngineStats:
         """Blocks are those at the start of the round in flight, if there is one. From any thread."""
-        if not self._worker.in_flight:
-            self._blocks = Blocks.of(self._runtime.pool)
-        waiting = len(self._waiting) - self._jobs.background_waits
-        return self._totals.snapshot(self._running, waiting, self._blocks)
+        return self._stats
 
     def memory_pairs(self) -> dict[str, int]:
         """Pairs that the correction memory holds, by proposer. From any thread."""
         memory = self._runtime.memory
         return {proposer: memory.snapshot(proposer).num_pairs for proposer in PROPOSERS}
+
+    def _tell_stats(self) -> None:
+        """The loop alone makes them, whenever it has changed something, so that other threads see one moment."""
+        if not self._worker.in_flight:
+            self._blocks = Blocks.of(self._runtime.pool)
+        waiting = len(self._waiting) - self._jobs.background_waits
+        self._stats = self._totals.snapshot(self._running, waiting, self._blocks)
 
     @property
     def _running(self) -> int:
@@ -228,7 +233,8 @@ class AsyncEngine:
 
     def _fail_round(self, batch: Batch, error: Exception) -> None:
         logger.error("a round of %d sequences failed", len(batch.members), exc_info=error)
-        self._totals.failed_rounds += 1
+        if not batch.background:
+            self._totals.failed_rounds += 1
         if not self._failures.is_fatal(error):
             self._fail(batch.members)
             return
@@ -243,7 +249,6 @@ class AsyncEngine:
         now = time.monotonic()
         for job in batch.preempted:
             job.preempted_at.append(now)
-            self._observer.on_preemption(job.sequence.request)
         batch.begin(now)
         return batch
 
@@ -251,7 +256,7 @@ class AsyncEngine:
         """planning: seconds that the round's plan took."""
         began, now = time.perf_counter(), time.monotonic()
         if not batch.background:
-            self._totals.count_round(result)
+            self._totals.rounds += 1
             self._batcher.learn(batch, result)
         for job, item in zip(batch.jobs, result.items, strict=True):
             sequence = job.sequence
@@ -259,8 +264,9 @@ class AsyncEngine:
                 self._observer.on_first_token(sequence.request, now - job.submitted_at)
             if sequence.finish_reason is not None:
                 self._finish(job, sequence.finish_reason, sequence.failure)
+        self._tell_stats()
         if not batch.background:
-            self._observer.on_round(result, self.stats(), planning + time.perf_counter() - began)
+            self._observer.on_round(result, planning + time.perf_counter() - began)
 
     def _settle_aborts(self) -> None:
         for job in self._jobs.ending:
@@ -287,11 +293,12 @@ class AsyncEngine:
         if was_background and reason is FinishReason.ABORT:
             job.tell_scores()  # whoever asked goes on from there another time
         job.channel.put(event)
-        if was_background:
-            return
-        self._waiting.note_finish(now)
-        self._totals.finished[reason] += 1
-        self._observer.on_finish(sequence.request, event)
+        if not was_background:
+            self._waiting.note_finish(now)
+            self._totals.finished[reason] += 1
+        self._tell_stats()
+        if not was_background:
+            self._observer.on_finish(sequence.request, event)
 
     async def _idle(self) -> None:
         """Sleep until there is something to do; once it has been quiet for a while, look the pool over."""
@@ -309,5 +316,6 @@ class AsyncEngine:
             await self._wake.wait()
 
     async def _in_worker(self, work: Callable[[], T]) -> T:
-        self._blocks, self._pool_unchecked = Blocks.of(self._runtime.pool), True
+        self._tell_stats()  # before the work begins: nobody may look at the blocks meanwhile
+        self._pool_unchecked = True
         return await self._worker.run(work)

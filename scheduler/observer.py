@@ -6,7 +6,6 @@ from typing import Protocol
 from core.round import RoundResult
 from core.sequence import GenerationRequest
 from scheduler.events import FinishedEvent
-from scheduler.stats import EngineStats
 
 logger = logging.getLogger(__name__)
 
@@ -14,12 +13,11 @@ logger = logging.getLogger(__name__)
 class EngineObserver(Protocol):
     """Called on the event loop between rounds: be quick, keep nothing of a RoundResult's sequences.
 
-    An exception is logged and goes no further. Every submitted request sees on_finish exactly once.
+    An exception is logged and goes no further. Every submitted request sees on_finish exactly once. Nobody hears of
+    background work.
     """
 
-    def on_submit(self, request: GenerationRequest) -> None: ...
-
-    def on_round(self, result: RoundResult, stats: EngineStats, schedule_seconds: float) -> None:
+    def on_round(self, result: RoundResult, schedule_seconds: float) -> None:
         """A round whose tokens have just been published. schedule_seconds: the event loop's time for planning it and
         for publishing what it gave."""
         ...
@@ -27,8 +25,6 @@ class EngineObserver(Protocol):
     def on_first_token(self, request: GenerationRequest, seconds: float) -> None:
         """seconds: since the submission."""
         ...
-
-    def on_preemption(self, request: GenerationRequest) -> None: ...
 
     def on_finish(self, request: GenerationRequest, event: FinishedEvent) -> None: ...
 
@@ -39,17 +35,11 @@ class GuardedObserver:
     def __init__(self, observer: EngineObserver | None) -> None:
         self._observer = observer
 
-    def on_submit(self, request: GenerationRequest) -> None:
-        self._tell("on_submit", request)
-
-    def on_round(self, result: RoundResult, stats: EngineStats, schedule_seconds: float) -> None:
-        self._tell("on_round", result, stats, schedule_seconds)
+    def on_round(self, result: RoundResult, schedule_seconds: float) -> None:
+        self._tell("on_round", result, schedule_seconds)
 
     def on_first_token(self, request: GenerationRequest, seconds: float) -> None:
         self._tell("on_first_token", request, seconds)
-
-    def on_preemption(self, request: GenerationRequest) -> None:
-        self._tell("on_preemption", request)
 
     def on_finish(self, request: GenerationRequest, event: FinishedEvent) -> None:
         self._tell("on_finish", request, event)

@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from core.models.block_pool import BlockPool
 from core.provenance import FinishReason
-from core.round import RoundResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,8 @@ class Blocks:
 class EngineStats:
     """Gauges: running, waiting (preempted ones included) and blocks, as in Blocks. The rest are totals.
 
-    prompt_tokens and prefix_cache_hit_tokens count a sequence when it is first admitted, so their ratio
-    is the hit rate. refused: submissions answered with QueueFull. failed_rounds: rounds that raised.
-    accepted_tokens: drafts delivered, loosened ones included. finished: sequences by reason.
+    refused: submissions answered with QueueFull. failed_rounds: rounds that raised. finished: sequences by reason.
+    Background work is in none of them but the blocks. What rounds delivered is summed up by whoever observes them.
     """
 
     running: int
@@ -53,11 +51,6 @@ class EngineStats:
     failed_rounds: int
     preemptions: int
     refused: int
-    prompt_tokens: int
-    prefix_cache_hit_tokens: int
-    generated_tokens: int
-    draft_tokens: int
-    accepted_tokens: int
     finished: Mapping[FinishReason, int]
 
 
@@ -69,19 +62,7 @@ class Totals:
     failed_rounds: int = 0
     preemptions: int = 0
     refused: int = 0
-    prompt_tokens: int = 0
-    prefix_cache_hit_tokens: int = 0
-    generated_tokens: int = 0
-    draft_tokens: int = 0
-    accepted_tokens: int = 0
     finished: Counter[FinishReason] = field(default_factory=Counter)
-
-    def count_round(self, result: RoundResult) -> None:
-        self.rounds += 1
-        for item in result.items:
-            self.generated_tokens += len(item.tokens)
-            self.draft_tokens += item.drafted
-            self.accepted_tokens += item.accepted
 
     def snapshot(self, running: int, waiting: int, blocks: Blocks) -> EngineStats:
         return EngineStats(
@@ -96,10 +77,5 @@ class Totals:
             failed_rounds=self.failed_rounds,
             preemptions=self.preemptions,
             refused=self.refused,
-            prompt_tokens=self.prompt_tokens,
-            prefix_cache_hit_tokens=self.prefix_cache_hit_tokens,
-            generated_tokens=self.generated_tokens,
-            draft_tokens=self.draft_tokens,
-            accepted_tokens=self.accepted_tokens,
             finished=MappingProxyType(dict(self.finished)),
         )

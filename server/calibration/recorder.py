@@ -7,7 +7,6 @@ from core.round import RoundResult
 from core.sequence import GenerationRequest
 from scheduler.events import FinishedEvent
 from scheduler.observer import EngineObserver
-from scheduler.stats import EngineStats
 
 
 class Recorder(EngineObserver):
@@ -20,15 +19,11 @@ class Recorder(EngineObserver):
         """Of a request that has finished: pair key -> how often. Once."""
         return self._counts.pop(request_id, Counter())
 
-    def on_round(self, result: RoundResult, stats: EngineStats, schedule_seconds: float) -> None:
+    def on_round(self, result: RoundResult, schedule_seconds: float) -> None:
         for item in result.items:
             if item.corrected is not None:
                 self._counts[item.sequence.request.request_id][pair_key(*item.corrected)] += 1
 
-    def on_submit(self, request: GenerationRequest) -> None: ...
-
     def on_first_token(self, request: GenerationRequest, seconds: float) -> None: ...
-
-    def on_preemption(self, request: GenerationRequest) -> None: ...
 
     def on_finish(self, request: GenerationRequest, event: FinishedEvent) -> None: ...

@@ -19,7 +19,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from core.round import RoundResult
 from core.sequence import GenerationRequest
 from scheduler.events import FinishedEvent
-from scheduler.stats import EngineStats
 from server.logs import set_trace
 from server.telemetry import catalogue, exporters, variables
 from server.telemetry.answer_figures import AnswerFigures
@@ -112,24 +111,20 @@ class Telemetry:
 
     # EngineObserver
 
-    def on_submit(self, request: GenerationRequest) -> None:
-        """A submission alone moves no counter: its figures are added when it finishes."""
-
-    def on_round(self, result: RoundResult, stats: EngineStats, schedule_seconds: float) -> None:
+    def on_round(self, result: RoundResult, schedule_seconds: float) -> None:
         if not self._recording:
             return
         self._tally.add(result.items)
-        self._phases.record(result.draft_seconds, _DRAFT)
-        self._phases.record(result.forward_seconds, _VERIFY)
-        self._phases.record(result.host_seconds, _HOST)
+        if result.drafting:
+            self._phases.record(result.draft_seconds, _DRAFT)
+        if result.items:
+            self._phases.record(result.forward_seconds, _VERIFY)
+            self._phases.record(result.host_seconds, _HOST)
         self._phases.record(schedule_seconds, _SCHEDULE)
 
     def on_first_token(self, request: GenerationRequest, seconds: float) -> None:
         if (watch := self._watches.get(request.request_id)) is not None:
             watch.first_token()
-
-    def on_preemption(self, request: GenerationRequest) -> None:
-        """The engine's totals count it, and its time is told with the sequence's others when that ends."""
 
     def on_finish(self, request: GenerationRequest, event: FinishedEvent) -> None:
         if self._recording:

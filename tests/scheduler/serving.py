@@ -35,24 +35,21 @@ def runtime(family: str = "llama", num_blocks: int = 400, block_size: int = 16) 
 class Recorder:
     """An observer that remembers what it was told."""
 
-    submitted: list[str] = field(default_factory=list)
-    rounds: list[tuple[RoundResult, EngineStats]] = field(default_factory=list)
+    rounds: list[RoundResult] = field(default_factory=list)
     first_tokens: list[str] = field(default_factory=list)
-    preempted: list[str] = field(default_factory=list)
     finished: dict[str, FinishedEvent] = field(default_factory=dict)
 
-    def on_submit(self, request: GenerationRequest) -> None:
-        self.submitted.append(request.request_id)
+    @property
+    def preempted(self) -> list[str]:
+        """Of the finished ones, each as often as it was."""
+        return [name for name, event in self.finished.items() for _ in event.timings.preempted_at]
 
-    def on_round(self, result: RoundResult, stats: EngineStats, schedule_seconds: float) -> None:
-        self.rounds.append((result, stats))
+    def on_round(self, result: RoundResult, schedule_seconds: float) -> None:
+        self.rounds.append(result)
 
     def on_first_token(self, request: GenerationRequest, seconds: float) -> None:
         assert seconds > 0
         self.first_tokens.append(request.request_id)
-
-    def on_preemption(self, request: GenerationRequest) -> None:
-        self.preempted.append(request.request_id)
 
     def on_finish(self, request: GenerationRequest, event: FinishedEvent) -> None:
         assert request.request_id not in self.finished

@@ -104,7 +104,7 @@ async def test_answers_are_those_of_a_cold_runtime_and_of_off() -> None:
 async def test_first_tokens_come_at_once_and_strict_decodes_while_loose_waits() -> None:
     recorder = Recorder()
     await after_an_off_request(runtime(), COMPANY, recorder)
-    rounds = [result for result, _ in recorder.rounds]
+    rounds = recorder.rounds
     began = next(n for n, result in enumerate(rounds) if len(result.items) == 3)
     assert all(item.tokens for item in rounds[began].items)
     waiting = rounds[began + 1 : began + 1 + 400 // CHUNK]
@@ -118,7 +118,7 @@ async def test_first_tokens_come_at_once_and_strict_decodes_while_loose_waits() 
 async def test_a_round_may_be_nothing_but_catching_up() -> None:
     recorder = Recorder()
     [(tokens, last)] = await after_an_off_request(runtime(), [COMPANY[1]], recorder)
-    empty = [result for result, _ in recorder.rounds if not result.items]
+    empty = [result for result in recorder.rounds if not result.items]
     assert len(empty) == 400 // CHUNK
     assert all(result.forward_seconds == 0 and result.draft_seconds > 0 for result in empty)
     assert (len(tokens), last.reason) == (30, FinishReason.LENGTH)

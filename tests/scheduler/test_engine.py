@@ -1,6 +1,7 @@
 """The engine on real tiny models: answers, events, figures, order of service."""
 
 import asyncio
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -21,9 +22,10 @@ from core.verifiers.params import (
 )
 from scheduler.engine import AsyncEngine
 from scheduler.events import FinishedEvent, TokensEvent
+from scheduler.stats import EngineStats
 from tests.excuses import excused
 from tests.scheduler.floor import limits
-from tests.scheduler.serving import Recorder, answers, collect, gated, runtime, serving, settled
+from tests.scheduler.serving import Recorder, answers, ask, collect, gated, runtime, serving, settled
 from tests.tiny import EOS, Driver, make_request, make_runtime, random_model, random_prompt
 
 MIX: list[tuple[VerifierParams, str, int, dict[str, Any]]] = [
@@ -72,7 +74,7 @@ async def test_eight_at_once_are_answered_as_each_alone_with_one_forward_a_round
         results = await answers(engine, requests)
         stats = await settled(engine)
     assert on.target.forwards == stats.rounds == len(recorder.rounds)
-    assert max(result.decoding for result, _ in recorder.rounds) == 8
+    assert max(result.decoding for result in recorder.rounds) == 8
     assert stats.finished == {FinishReason.LENGTH: 8}
     for request, (tokens, _) in zip(requests, results, strict=True):
         assert_same(on, request, alone(request, family), tokens)
@@ -91,7 +93,6 @@ async def test_the_last_event_carries_the_figures_of_the_request() -> None:
         with pytest.raises(StopAsyncIteration):
             await anext(stream)
         again = await collect(engine.submit(request))
-        stats = await settled(engine)
     *tokens, last = events
     assert all(isinstance(event, TokensEvent) for event in tokens)
     assert recorder.finished["a"] is last
@@ -107,11 +108,6 @@ async def test_the_last_event_carries_the_figures_of_the_request() -> None:
     assert timings.time_to_first_token is not None
     assert 0 <= timings.queued_seconds < timings.time_to_first_token < timings.total_seconds
     assert began <= timings.finished_at <= time.time()
-    assert stats.prompt_tokens == 100
-    assert stats.prefix_cache_hit_tokens == 48
-    assert stats.generated_tokens == 60
-    assert stats.draft_tokens == 2 * counters.draft_tokens
-    assert stats.accepted_tokens == 2 * counters.accepted_tokens
 
 
 async def test_strict_is_never_drafted_beyond_max_tokens_but_loose_is() -> None:
@@ -123,7 +119,7 @@ async def test_strict_is_never_drafted_beyond_max_tokens_but_loose_is() -> None:
         async with serving(make_runtime(random_model(1), random_model(1)), observer=recorder) as engine:
             _, last = await collect(engine.submit(request))
         assert last.completion_tokens == 3
-        assert recorder.rounds[1][0].items[0].drafted == expected
+        assert recorder.rounds[1].items[0].drafted == expected
 
 
 class StopAt:
@@ -278,3 +274,27 @@ async def test_the_event_loop_is_free_during_a_round() -> None:
             assert (stats.running, stats.waiting, stats.rounds) == (1, 1, 0)
             gate.open()
             await asyncio.gather(collect(first), collect(second))
+
+
+async def test_stats_read_by_another_thread_are_of_one_moment() -> None:
+    seen: list[EngineStats] = []
+    done = threading.Event()
+
+    def read(engine: AsyncEngine) -> None:
+        while not done.is_set():
+            seen.append(engine.stats())
+            time.sleep(0.0005)
+
+    async with serving(runtime(), limits(max_running=3)) as engine:
+        reader = asyncio.create_task(asyncio.to_thread(read, engine))
+        await answers(engine, [ask(f"r{number}", number, max_tokens=20) for number in range(12)])
+        done.set()
+        await reader
+        last = await settled(engine)
+    assert len(seen) > 3
+    for stats in [*seen, last]:
+        assert stats.blocks_used + stats.blocks_free == stats.blocks_total
+        assert 0 <= stats.blocks_evictable <= stats.blocks_free
+        assert stats.running + stats.waiting + sum(stats.finished.values()) <= 12
+        assert (stats.blocks_used > 0) or not stats.rounds or not stats.running
+    assert last.finished == {FinishReason.LENGTH: 12}

@@ -80,7 +80,7 @@ async def test_two_hundred_requests_ended_at_random_leave_nothing_behind() -> No
         gc.collect()
         stats = await settled(engine)
         assert_clean(on, stats)
-        assert len(recorder.submitted) == len(recorder.finished) == sum(stats.finished.values()) == 200
+        assert len(recorder.finished) == sum(stats.finished.values()) == 200
         assert stats.finished[FinishReason.LENGTH] >= 50
         assert stats.finished[FinishReason.ABORT] > 25
         assert FinishReason.ERROR not in stats.finished

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 import torch
@@ -83,9 +84,7 @@ async def test_a_broken_observer_hurts_nobody(caplog: pytest.LogCaptureFixture) 
     async with serving(runtime(), observer=Grumbler()) as engine:
         _, last = await collect(engine.submit(ask("a")))
     assert last.reason is FinishReason.LENGTH
-    assert {"on_submit", "on_round", "on_first_token", "on_finish"} <= {
-        record.getMessage().split()[-1] for record in caplog.records
-    }
+    assert {"on_round", "on_first_token", "on_finish"} <= {record.getMessage().split()[-1] for record in caplog.records}
 
 
 async def test_an_inconsistent_pool_is_reported_when_idle(
@@ -170,3 +169,15 @@ def test_what_an_exception_says_of_the_device() -> None:
     for error in (full, raised_from(full), RuntimeError("shapes differ"), MemoryError()):
         assert not is_device_lost(error)
     assert not is_out_of_memory(lost)
+
+
+async def test_a_failed_background_round_is_in_nobodys_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no forward today")
+
+    async with serving(runtime()) as engine:
+        monkeypatch.setattr("scheduler.engine.run_round", broken)
+        _, end = await collect(engine.submit(replace(ask("own"), background=True)))
+        assert end.reason is FinishReason.ERROR
+        stats = await settled(engine)
+        assert (stats.failed_rounds, stats.rounds, stats.finished) == (0, 0, {})

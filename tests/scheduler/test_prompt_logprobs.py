@@ -58,9 +58,7 @@ async def test_answers_of_no_tokens_come_with_the_prompt_alone() -> None:
         [(tokens, last)] = await answers(engine, [ask("plain", prompt=100, max_tokens=0)])
         assert (tokens, last.reason) == ([], FinishReason.LENGTH)
         assert last.cached_prompt_tokens == 96
-        stats = await settled(engine)
-        assert stats.generated_tokens == 0
-        assert_clean(on, stats)
+        assert_clean(on, await settled(engine))
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 32, 600])

@@ -142,7 +142,6 @@ async def test_who_comes_amid_a_replay_is_served_and_changes_nothing_of_it() -> 
         assert spare_time.interruptions > 1
         stats = await settled(engine)
         assert sum(stats.finished.values()) == sum(before.finished.values()) + users
-        assert stats.generated_tokens == before.generated_tokens + 3 * users
         assert_clean(on, stats)
 
 

@@ -8,6 +8,7 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client import Metric
 
+from core.round import RoundResult
 from core.sequence import Sequence
 from scheduler.events import FinishedEvent, TokensEvent
 from server.telemetry.catalogue import METRICS
@@ -103,7 +104,22 @@ async def test_a_request_is_one_entry_of_a_histogram_however_many_choices_it_has
         for phase in ("draft", "verify", "host", "schedule")
     ]
     assert counts[0] > 0
-    assert len(set(counts)) == 1
+    assert counts[1] == counts[2] == counts[3] >= counts[0]
+
+
+async def test_a_phase_that_did_not_happen_is_in_no_histogram(client: httpx.AsyncClient) -> None:
+    def counts(families: dict[str, Metric]) -> list[float]:
+        name = "slipstream_round_phase_duration_seconds_count"
+        return [total(families, name, phase=phase) for phase in ("draft", "verify", "host", "schedule")]
+
+    await chat(client, verifier="off", max_tokens=10, **PLAIN)
+    draft, verify, *_ = counts(await scraped(client))
+    assert draft == 0
+    assert verify > 0
+    telemetry = Telemetry()
+    telemetry.begin()
+    telemetry.on_round(RoundResult((), 0.5, 0.0, 0.0, 0.0, decoding=0, drafting=True), 0.001)  # the draft caught up
+    assert counts(parsed(telemetry.exposition()[0].decode())) == [1, 0, 0, 1]
 
 
 async def test_positions_tell_how_far_drafts_are_accepted(client: httpx.AsyncClient) -> None:
