@@ -116,7 +116,7 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
 
     async def metrics(_request: Request) -> Response:
         """Counters, gauges and histograms in Prometheus' text format."""
-        text, media_type = telemetry.exposition()
+        text, media_type = await telemetry.scrape()
         return Response(text, media_type=media_type)
 
     async def create_chat_completion(request: Request) -> Response:
@@ -193,8 +193,9 @@ def _add_routes(app: FastAPI, config: ServingConfig, readiness: Readiness, telem
 
 
 def _add_audit(app: FastAPI, auditor: Auditor) -> None:
-    audit, told = AuditEndpoints(auditor), answers(AuditReport)
-    refused = {403: {"model": ErrorResponse, "description": "The server's settings do not allow it."}}
+    audit = AuditEndpoints(auditor)
     add = app.add_api_route
-    add("/v1/audit", audit.show, methods=["GET"], name="show_audit", responses=told)
-    add("/v1/audit", audit.clear, methods=["DELETE"], name="clear_audit", responses=told | refused)
+    add("/v1/audit", audit.show, methods=["GET"], name="show_audit", responses=answers(AuditReport))
+    told = answers(AuditReport)
+    told[403] = {"model": ErrorResponse, "description": "The server's settings do not allow it."}
+    add("/v1/audit", audit.clear, methods=["DELETE"], name="clear_audit", responses=told)

@@ -22,8 +22,17 @@ class AnswerFigures:
         self._off_seconds = instruments.counter(catalogue.OFF_SECONDS)
         self._round_seconds = instruments.counter(catalogue.ROUND_SECONDS)
         self._requests = instruments.counter(catalogue.REQUESTS)
+        self._expected: set[tuple[str, str]] = set()  # verifiers and drafters
         self._prompt = instruments.counter(catalogue.PROMPT_TOKENS)
         self._cached = instruments.counter(catalogue.CACHE_HIT_TOKENS)
+
+    def expect(self, verifier: str, drafter: str) -> None:
+        """Sequences of these will end: count every way at 0, as a rate would not see a series that begins at 1."""
+        if (verifier, drafter) not in self._expected:
+            self._expected.add((verifier, drafter))
+            for reason in FinishReason:
+                labels = {"verifier": verifier, "drafter": drafter, "finish_reason": reason.value}
+                self._requests.add(0, labels)
 
     def first_token(self, seconds: float, labels: Labels) -> None:
         self._first_token.record(seconds, labels)

@@ -31,7 +31,7 @@ class Metric:
         return f"{name}_seconds" if self.unit == "s" and not name.endswith("_seconds") else name
 
 
-_REQUEST = (*attributes.METRIC_LABELS, "verifier", "drafter", attributes.ERROR_TYPE)
+_REQUEST = (*attributes.METRIC_LABELS, "verifier", attributes.ERROR_TYPE)
 _DRAFTED = ("verifier", "drafter")
 _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 327.68)
 _FIRST_TOKEN = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0)
@@ -62,7 +62,7 @@ TIME_PER_OUTPUT_TOKEN = Metric(
 )
 
 REQUESTS = Metric("slipstream.requests", "counter", "{request}", "Ended sequences", (*_DRAFTED, "finish_reason"))
-REFUSED = Metric("slipstream.requests.refused", "counter", "{request}", "Sequences refused because the queue was full")
+REFUSED = Metric("slipstream.requests.refused", "counter", "{request}", "Requests refused because the queue was full")
 PROMPT_TOKENS = Metric("slipstream.prompt.tokens", "counter", "{token}", "Prompt tokens of sequences that were read")
 CACHE_HIT_TOKENS = Metric(
     "slipstream.prefix_cache.hit.tokens", "counter", "{token}", "Of them, those found in the prefix cache"

@@ -6,8 +6,9 @@ server/generation.py), the engine how each sequence ended, which may be long aft
 
 import logging
 import time
-from collections.abc import MutableMapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, MutableMapping
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from core.provenance import FinishReason
 from core.sequence import GenerationRequest
@@ -28,10 +29,26 @@ _ENDINGS = {
     FinishReason.CONSTRAINT: ("constraint_failed", 400),
     FinishReason.ABORT: ("service_unavailable", 503),
 }
+P = ParamSpec("P")
+
+
+def _guarded(
+    method: "Callable[Concatenate[RequestWatch, P], None]",
+) -> "Callable[Concatenate[RequestWatch, P], None]":
+    """Keep telemetry's own mistakes away from the answer."""
+
+    @wraps(method)
+    def guarded(self: "RequestWatch", *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception:
+            logger.exception("telemetry of a request failed in %s", method.__name__)
+
+    return guarded
 
 
 class RequestWatch:
-    """Everything on the event loop."""
+    """Everything on the event loop. No method raises."""
 
     def __init__(
         self,
@@ -61,25 +78,30 @@ class RequestWatch:
         self._error: tuple[str, int] | None = None
         self._first_token_seen = self._closed = self._ended = False
 
+    @_guarded
     def planned(self, plan: GenerationPlan) -> None:
         """The request has been read."""
         self._plan = plan
         request = plan.requests[0]
-        self._labels |= {"verifier": request.verifier.type, "drafter": request.drafter}
+        self._labels["verifier"] = request.verifier.type
+        self._figures.expect(request.verifier.type, request.drafter)
         if self._span is not None:
             self._span.describe(plan, self._streamed)
 
+    @_guarded
     def submitted(self, request: GenerationRequest) -> None:
         """The engine has taken one of its sequences."""
         self._submitted[request.request_id] = self._elapsed()
         self._by_sequence[request.request_id] = self
 
+    @_guarded
     def first_token(self) -> None:
         """One of its sequences has its first token."""
         if not self._first_token_seen:
             self._first_token_seen = True
             self._figures.first_token(self._elapsed(), self._labels)
 
+    @_guarded
     def finished(self, request: GenerationRequest, event: FinishedEvent) -> None:
         """A sequence has ended."""
         self._by_sequence.pop(request.request_id, None)
@@ -89,12 +111,14 @@ class RequestWatch:
             self._error = self._error or _ENDINGS[event.reason]
         self._end_if_done()
 
+    @_guarded
     def fail(self, error: BaseException) -> None:
         """The request is answered with an error; the first one counts."""
         if self._error is None and isinstance(error, Exception):
             known = (error.code or error.type, error.status) if isinstance(error, ApiError) else None
             self._error = known or (type(error).__name__, 500)
 
+    @_guarded
     def close(self) -> None:
         """HTTP is through with it: answered, failed, or given up by its client. Safe to call again."""
         self._closed = True

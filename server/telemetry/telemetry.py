@@ -4,6 +4,8 @@ tells Prometheus (/metrics) and whoever else is asked for (exporters.py).
 It only adds numbers, on the event loop between rounds. Without an exporter of spans no span is made.
 """
 
+import asyncio
+import logging
 import threading
 import time
 import uuid
@@ -30,6 +32,7 @@ from server.telemetry.request_watch import RequestWatch
 from server.telemetry.tally import Tally
 from server.version import VERSION
 
+logger = logging.getLogger(__name__)
 _DRAFT, _VERIFY, _HOST, _SCHEDULE = ({"phase": phase} for phase in ("draft", "verify", "host", "schedule"))
 SHUTDOWN_SECONDS = 3.0  # for the last export; a collector that hangs must not hold up the end
 SILENT_SECONDS = 0.5  # nor one that is known to be gone
@@ -47,6 +50,7 @@ class Telemetry:
         if wrong := variables.problems():
             raise variables.TelemetryError("\n".join(wrong))
         self._registry = CollectorRegistry()
+        self._one_exposition, self._one_scrape = threading.Lock(), asyncio.Lock()
         self._collector, resource = Collector(), _resource()
         spans, readers = exporters.span_processors(self._collector), exporters.metric_readers(self._collector)
         if spans or readers:
@@ -77,15 +81,25 @@ class Telemetry:
         self._recording = True
 
     def exposition(self) -> tuple[bytes, str]:
-        """Everything in Prometheus' text format, and its content type."""
-        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+        """Everything in Prometheus' text format, and its content type; off the event loop."""
+        with self._one_exposition:  # the reader keeps what it has collected until it is written down
+            return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+    async def scrape(self) -> tuple[bytes, str]:
+        """The same from the event loop, which does not wait for it: with many series it takes tens of milliseconds.
+        However many ask, they take up one thread."""
+        async with self._one_scrape:
+            return await asyncio.to_thread(self.exposition)
 
     def watch(self, headers: Mapping[str, str], operation: str, streamed: bool) -> RequestWatch:
         """Of a request that has just arrived. headers: its trace goes on in the request's span, if spans are made."""
         span = None
         if self._tracer is not None:
-            span = RequestSpan(self._tracer, headers, operation, self._model, time.time_ns())
-            set_trace(span.context)
+            try:
+                span = RequestSpan(self._tracer, headers, operation, self._model, time.time_ns())
+                set_trace(span.context)
+            except Exception:
+                logger.exception("a request has no span")
         return RequestWatch(self._figures, self._watches, operation, self._model, streamed, span)
 
     def flush_spans(self) -> None:
@@ -127,10 +141,10 @@ class Telemetry:
             watch.first_token()
 
     def on_finish(self, request: GenerationRequest, event: FinishedEvent) -> None:
+        if (watch := self._watches.pop(request.request_id, None)) is not None:
+            watch.finished(request, event)
         if self._recording:
             self._figures.sequence_ended(request.verifier.type, request.drafter, event)
-        if (watch := self._watches.get(request.request_id)) is not None:
-            watch.finished(request, event)
 
 
 def _resource() -> Resource:

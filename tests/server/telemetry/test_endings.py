@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from fastapi import FastAPI
 
 from server.openai_api.chat_renderer import ChatRenderer
 from server.openai_api.responses_renderer import ResponseRenderer
+from server.telemetry.answer_figures import AnswerFigures
 from tests.server.asgi import Exchange, until
 from tests.server.serving import MODEL, chat, chat_body, only_ascii, running
 from tests.server.telemetry.scrape import scraped, total
@@ -150,3 +152,59 @@ async def _idle(app: FastAPI) -> bool:
 
     await until(nobody)
     return True
+
+
+async def test_mistakes_of_telemetry_reach_no_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise ValueError("no figures today")
+
+    for method in ("expect", "first_token", "sequence_ended", "answer_ended"):
+        monkeypatch.setattr(AnswerFigures, method, broken)
+    async with running() as (app, client):
+        assert (await chat(client, max_tokens=3))["usage"]["completion_tokens"] == 3
+        refused = await client.post("/v1/chat/completions", json=chat_body("king " * 400))
+        assert refused.status_code == 400
+        assert not app.state.telemetry._watches
+    assert "telemetry of a request failed in close" in caplog.text
+
+
+async def test_every_way_to_end_is_counted_from_0(client: httpx.AsyncClient) -> None:
+    await chat(client, max_tokens=3, verifier="strict", drafter="model", **PLAIN)
+    [family] = [one for name, one in (await scraped(client)).items() if name == "slipstream_requests"]
+    assert {one.labels["finish_reason"]: one.value for one in family.samples if one.name.endswith("_total")} == {
+        "length": 1,
+        "stop": 0,
+        "constraint": 0,
+        "abort": 0,
+        "error": 0,
+    }
+
+
+async def test_a_slow_exposition_holds_up_neither_the_loop_nor_other_threads(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = most = 0
+
+    def slow(_registry: Any) -> bytes:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        held.wait(10)
+        at_once -= 1
+        return b"# nothing\n"
+
+    held = threading.Event()
+    monkeypatch.setattr("server.telemetry.telemetry.generate_latest", slow)
+    scrapes = [asyncio.create_task(client.get("/metrics")) for _ in range(3)]
+
+    async def begun() -> bool:
+        return bool(at_once)
+
+    await until(begun)
+    await chat(client, max_tokens=3)
+    assert not any(scrape.done() for scrape in scrapes)
+    held.set()
+    assert {(await scrape).text for scrape in scrapes} == {"# nothing\n"}
+    assert most == 1
