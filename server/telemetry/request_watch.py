@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, MutableMapping
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from core.provenance import FinishReason
 from core.sequence import GenerationRequest
@@ -29,22 +29,20 @@ _ENDINGS = {
     FinishReason.CONSTRAINT: ("constraint_failed", 400),
     FinishReason.ABORT: ("service_unavailable", 503),
 }
-P = ParamSpec("P")
+M = TypeVar("M", bound=Callable[..., None])
 
 
-def _guarded(
-    method: "Callable[Concatenate[RequestWatch, P], None]",
-) -> "Callable[Concatenate[RequestWatch, P], None]":
+def _guarded(method: M) -> M:
     """Keep telemetry's own mistakes away from the answer."""
 
     @wraps(method)
-    def guarded(self: "RequestWatch", *args: P.args, **kwargs: P.kwargs) -> None:
+    def guarded(*args: Any, **kwargs: Any) -> None:
         try:
-            method(self, *args, **kwargs)
+            method(*args, **kwargs)
         except Exception:
             logger.exception("telemetry of a request failed in %s", method.__name__)
 
-    return guarded
+    return cast("M", guarded)
 
 
 class RequestWatch:
