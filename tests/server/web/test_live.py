@@ -41,8 +41,8 @@ def test_nothing_is_polled_while_nobody_looks(visitor: Visitor) -> None:
     page.clock.install()
     page.clock.fast_forward(10_000)
     assert "/metrics" not in visitor.paths
-    page.locator("#tab-live").click()
-    expect(page.locator(".chart canvas").first).to_be_visible()
+    with page.expect_response("**/metrics"):
+        page.locator("#tab-live").click()
     with page.expect_response("**/metrics"):
         page.clock.fast_forward(2000)
     page.locator("#tab-playground").click()
