@@ -28,7 +28,7 @@ from server.openai_api.schemas import CompletionBody
 TITLE = "Loosened tokens after which the target comes back"
 _HEAD = (
     "verifier",
-    "answers with loosened tokens",
+    "answers replayed",
     "loosened",
     "replayed",
     "re-converged",
