@@ -51,7 +51,7 @@ async def test_a_run_in_process_compares_every_prompt_with_off(
     assert all(row["differing"] == 0 for row in rows_of(path, STRICT.name))
     assert all(row["ratio"]["min"] > 0 and row["tau"] > 1 for row in rows_of(path, STRICT.name))
     assert all(row["ratio"] is None for row in rows_of(path, "off"))
-    # Two of the four prompts are asked alone first, and then all by two clients: the others are never new by themselves.
+    # Two of the four prompts are asked alone first, then all by two clients: the others are never new by themselves.
     cold = [sample for sample in written["samples"] if sample["cold_seconds"] is not None]
     assert [(sample["setting"], sample["prompts"]) for sample in cold] == [("off", ["mine/0"]), ("off", ["mine/1"])]
     assert {len(sample["prompts"]) for sample in written["samples"] if sample["concurrency"] == 2} == {4}
