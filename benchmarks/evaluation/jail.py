@@ -25,7 +25,7 @@ _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x4000000, 0x800
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 _SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _ATTR_RDONLY = 442, -100, 0x8000, 1
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
-_VERDICT, _PROGRAM = 3, 4  # file descriptors of the program's process
+_VERDICT, _PROGRAM, _REFUSAL = 3, 4, 5  # file descriptors of the program's process; the last is gone once it runs
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/nix/store", "/etc/ld.so.cache")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _WORK = "/work"
@@ -59,19 +59,16 @@ def main() -> int:
         except OSError as error:
             return _tell({"refused": f"unshare: {error.strerror}"})
     word = os.urandom(16).hex()
-    reading, writing = os.pipe()
+    (reading, writing), (refusal, refusing) = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
-        _become(program.fileno(), writing, word, limits)
+        _become(program.fileno(), writing, refusing, word, limits)
     os.close(writing)
+    os.close(refusing)
     outcome = _watch(child, limits["seconds"])
-    os.set_blocking(reading, False)
-    try:
-        told = os.read(reading, 4096).decode("utf-8", "replace")
-    except BlockingIOError:
-        told = ""
-    if told.startswith("refused: "):
-        return _tell({"refused": told.removeprefix("refused: ")})
+    if refused := _told(refusal):
+        return _tell({"refused": refused})
+    told = _told(reading)
     return _tell({"passed": told == word, "reason": "" if told == word else outcome or told[:200] or "ended early"})
 
 
@@ -83,6 +80,14 @@ def _read(size: int) -> bytes:
     if size:
         sys.exit("the program did not arrive")
     return b"".join(parts)
+
+
+def _told(pipe: int) -> str:
+    """What stands in it, without waiting: somebody may hold its other end still."""
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(BlockingIOError):
+        return os.read(pipe, 4096).decode("utf-8", "replace")
+    return ""
 
 
 def _tell(answer: dict[str, Any]) -> int:
@@ -114,21 +119,23 @@ def _cause(status: int) -> str:
     return "took too long" if -number in (signal.SIGKILL, signal.SIGXCPU) else f"died of signal {-number}"
 
 
-def _become(program: int, writing: int, word: str, limits: dict[str, Any]) -> NoReturn:
-    """Turn this process into the program's."""
+def _become(program: int, writing: int, refusing: int, word: str, limits: dict[str, Any]) -> NoReturn:
+    """Turn this process into the program's. What stops it is written to `refusing`, which closes as Python is executed:
+    no program can say that it was refused."""
+    # First out of the way of the numbers that they are to have.
+    program, writing, refusing = (os.dup2(fd, 20 + n, False) for n, fd in enumerate((program, writing, refusing)))
     try:
-        os.setsid()
-        # First out of the way of the numbers that they are to have.
-        program, writing = (os.dup2(fd, to, inheritable=False) for fd, to in ((program, 20), (writing, 21)))
         os.dup2(program, _PROGRAM)
         os.dup2(writing, _VERDICT)
+        os.dup2(refusing, _REFUSAL, inheritable=False)
+        os.setsid()
         python = os.path.realpath(sys.executable)
         if limits["isolated"]:
             _build_root(os.getcwd(), python, limits["files"])
         nothing = os.open("/dev/null", os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(nothing, fd)
-        os.closerange(_PROGRAM + 1, 1 << 16)
+        os.closerange(_REFUSAL + 1, 1 << 16)
         _bound(limits)
         if limits["isolated"]:
             _give_up_rights()
@@ -137,7 +144,7 @@ def _become(program: int, writing: int, word: str, limits: dict[str, Any]) -> No
         flags = ["-s", "-P", "-S", "-B", "-X", "utf8"]
         os.execve(python, [python, *flags, "-c", _RUNNER, word], environment)
     except BaseException as error:
-        os.write(_VERDICT, f"refused: {error}"[:400].encode())
+        os.write(_REFUSAL, (str(error) or type(error).__name__)[:400].encode())
     os._exit(1)
 
 

@@ -31,6 +31,9 @@ def test_a_program_that_runs_to_its_end_passes(sandbox: Sandbox) -> None:
         ("import sys; sys.exit(0)", "SystemExit"),
         ("import os; os._exit(0)", "ended early"),
         ("import os; os.write(3, b'x' * 1000); os._exit(0)", "xxx"),
+        ("import os; os.write(3, b'refused: x'); os._exit(0)", "refused: x"),
+        ("class refused(Exception): pass\nraise refused('x')", "refused: x"),
+        ("import os; os.write(5, b'x')", "Bad file descriptor"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV); import ctypes; ctypes.string_at(0)", "signal 11"),
     ],
 )
