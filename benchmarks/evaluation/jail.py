@@ -5,17 +5,20 @@
 
 Isolated, the program is process 1 of namespaces of its own: no network, no other processes to signal, and a root folder
 in which there are Python and the system's libraries, read-only, and one empty folder of bounded size. It has no
-capabilities and cannot get any; started by root, it runs as a user that nobody else is. With its process 1 everything
-that it started ends. Limits on memory, CPU time, files and processes hold in any case.
+capabilities and cannot get any; started by root, it runs as a user that nobody else is. It cannot ask for memory that
+no limit counts. With its process 1 everything that it started ends. Limits on memory, CPU time, files and processes
+hold in any case.
 """
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import resource
 import select
 import signal
+import struct
 import sys
 import tempfile
 import time
@@ -24,14 +27,23 @@ from typing import Any, NoReturn
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 _SYS_MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE, _ATTR_RDONLY = 442, -100, 0x8000, 1
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
+_SECCOMP_MODE_FILTER, _SECCOMP_ERRNO, _SECCOMP_ALLOW = 2, 0x00050000, 0x7FFF0000
+# System calls whose memory outlives its mapping and is bounded by no limit of a process: shmget, msgget, semget,
+# memfd_create, memfd_secret. By machine: the number that audit has for it, and theirs; linux/audit.h, asm/unistd.h.
+_UNCOUNTED = {
+    "x86_64": (0xC000003E, (29, 68, 64, 319, 447)),
+    "aarch64": (0xC00000B7, (194, 186, 190, 279, 447)),
+    "riscv64": (0xC00000F3, (194, 186, 190, 279, 447)),
+}
 _VERDICT, _PROGRAM, _REFUSAL = 3, 4, 5  # file descriptors of the program's process; the last is gone once it runs
 _SYSTEM = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/nix/store", "/etc/ld.so.cache")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _WORK = "/work"
 
-# The names that the program finds are its own; leaving early, by whatever exit, is no success. What -I stands for is
-# spelt out where it is run, but for the one variable that makes hashes, and so the order of sets, the same each time.
+# The names that the program finds are its own; leaving early, by whatever exit, is no success. (One that looks for the
+# word finds it: nothing in its own process can be kept from it.) What -I stands for is spelt out where it is run, but
+# for the one variable that makes hashes, and so the order of sets, the same each time.
 _RUNNER = f"""
 import os, sys, types
 word = sys.argv.pop()
@@ -238,6 +250,27 @@ def _give_up_rights() -> None:
     libc = _libc()
     _checked(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     _checked(libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "pdeathsig")
+    _refuse_uncounted_memory(libc)
+
+
+def _refuse_uncounted_memory(libc: Any) -> None:
+    """A filter of system calls (seccomp(2)): those of _UNCOUNTED, of other machines' numbers and of x32 are not
+    permitted, for this process and all that come of it."""
+    machine = os.uname().machine
+    if machine not in _UNCOUNTED:
+        raise OSError(f"system calls of {machine} are not known here")
+    audit, numbers = _UNCOUNTED[machine]
+    load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06  # BPF_LD|W|ABS, BPF_JMP|JEQ|K, BPF_JMP|JGE|K, BPF_RET|K
+    refuse = (answer, 0, 0, _SECCOMP_ERRNO | errno.EPERM)
+    steps = [  # (code, steps to jump if so, if not, operand); struct seccomp_data has the number at 0, the machine at 4
+        (load, 0, 0, 4), (equal, 1, 0, audit), refuse,
+        (load, 0, 0, 0), (at_least, len(numbers) + 1, 0, 1 << 30),
+        *((equal, len(numbers) - n, 0, number) for n, number in enumerate(numbers)),
+        (answer, 0, 0, _SECCOMP_ALLOW), refuse,
+    ]  # fmt: skip
+    code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(code)))
+    _checked(libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, program, 0, 0), "seccomp")
 
 
 if __name__ == "__main__":

@@ -56,6 +56,25 @@ def test_memory_and_files_are_bounded(sandbox: Sandbox) -> None:
     assert "No space left" in sandbox.run(many).reason
 
 
+def test_memory_that_no_limit_counts_cannot_be_asked_for(sandbox: Sandbox) -> None:
+    program = """
+import ctypes, errno, os
+libc = ctypes.CDLL(None, use_errno=True)
+for ask in (lambda: libc.shmget(0, 4096, 0o1600), lambda: libc.msgget(0, 0o1600), lambda: libc.semget(0, 1, 0o1600)):
+    assert ask() == -1 and ctypes.get_errno() == errno.EPERM
+try:
+    os.memfd_create("x")
+except PermissionError:
+    child = os.fork()
+    if child == 0:
+        os._exit(libc.shmget(0, 4096, 0o1600) != -1)
+    assert os.waitpid(child, 0)[1] == 0
+else:
+    raise SystemError
+"""
+    assert sandbox.run(program).reason == ""
+
+
 def test_a_fork_bomb_hits_its_limit_and_leaves_nothing_behind(sandbox: Sandbox) -> None:
     bomb = "import os, time\nfor _ in range(1000):\n    if os.fork() == 0:\n        time.sleep(600)"
     before = _processes()
