@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import json
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ def read_prompts(paths: Iterable[Path]) -> list[PromptFile]:
         try:
             raw = path.read_bytes()
             text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
-        except (OSError, EOFError, UnicodeDecodeError) as error:
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
             raise CalibrationError(f"{path} cannot be read: {error}") from error
         new = []
         for sample in _samples(path, text):
@@ -97,9 +98,15 @@ def _samples(path: Path, text: str) -> Iterator[Sample]:
 
 def _parsed(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        content = json.loads(text)
+        json.dumps(content, ensure_ascii=False).encode("utf-8")  # JSON's \\ud800 alone is a character that no text has
+    except UnicodeEncodeError as error:
+        raise CalibrationError(f"{where} has half of a surrogate pair, which is no text") from error
+    except RecursionError as error:
+        raise CalibrationError(f"{where} is nested too deeply") from error
     except ValueError as error:
         raise CalibrationError(f"{where} is not JSON: {error}") from error
+    return content
 
 
 def _is_chat(value: object) -> bool:

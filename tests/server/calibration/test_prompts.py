@@ -78,6 +78,9 @@ def test_the_order_depends_on_the_text_alone_and_mixes_files(tmp_path: Path) -> 
         ("x.jsonl", '{"messages": [{"role": "assistant", "content": "x"}]}', "no message of the user's"),
         ("x.json", "3", "x.json should hold a chat or a list"),
         ("x.txt", " \n", "there are no prompts in x.txt"),
+        ("x.jsonl", '{"prompt": "a"}\n{"prompt": "b \\ud800"}', "line 2 has half of a surrogate pair"),
+        ("x.json", "[" * 100_000, "x.json is nested too deeply"),
+        ("x.jsonl.gz", "no gzip", "cannot be read"),
     ],
 )
 def test_what_is_no_prompt_is_said_with_its_place(tmp_path: Path, name: str, text: str, complaint: str) -> None:
