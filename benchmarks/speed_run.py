@@ -98,5 +98,5 @@ async def served_model(url: str, key: str) -> str:
             response = await client.get(f"{url}/v1/models")
             response.raise_for_status()
             return str(response.json()["data"][0]["id"])
-    except (httpx.HTTPError, ValueError, KeyError, IndexError) as error:
+    except (httpx.HTTPError, ValueError, RecursionError, KeyError, IndexError, TypeError) as error:
         raise RefusedError(f"{url}/v1/models gives no model: {error}") from error

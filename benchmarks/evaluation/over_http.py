@@ -1,7 +1,6 @@
 """A server with OpenAI's API as somebody who answers: ours, or anybody's."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,8 +40,9 @@ class OverHttp:
         return {"url": self.url, "model": self.model}
 
     async def check(self, setting: Setting, sampling: Mapping[str, Any]) -> None:
-        report = (await self._body("Hello", {**sampling, **setting.fields}, 1)).get("speculation") or {}
-        self.notes += [f"{setting.name}: {warning}" for warning in report.get("warnings", ())]
+        report = (await self._body("Hello", {**sampling, **setting.fields}, 1)).get("speculation")
+        warnings = report.get("warnings") if isinstance(report, dict) else None
+        self.notes += [f"{setting.name}: {warning}" for warning in warnings or ()]
 
     async def ask(self, prompt: str, fields: Mapping[str, Any], max_tokens: int) -> tuple[Reply, Answer | None]:
         body = await self._body(prompt, fields, max_tokens)
@@ -57,7 +57,7 @@ class OverHttp:
                 speculated=Speculated() if report is None else Speculated.from_report(report),
                 speedup=None if report is None else report.get("estimated_speedup"),
             )
-        except (KeyError, IndexError, TypeError) as error:
+        except (KeyError, IndexError, TypeError, AttributeError) as error:
             raise RefusedError(f"{self.url} does not answer as OpenAI's chat completions do: {error!r}") from error
         return reply, None
 
@@ -93,16 +93,18 @@ class OverHttp:
 
 def _parsed(response: httpx.Response) -> dict[str, Any]:
     try:
-        body: dict[str, Any] = response.json()
-    except ValueError as error:
+        body = response.json()
+    except (ValueError, RecursionError) as error:
         raise RefusedError(f"{response.url} answers with no JSON: {response.text[:200]}") from error
+    if not isinstance(body, dict):
+        raise RefusedError(f"{response.url} answers with no JSON object: {response.text[:200]}")
     return body
 
 
 def _message(response: httpx.Response) -> str:
     try:
         return str(response.json()["error"]["message"])
-    except (json.JSONDecodeError, KeyError, TypeError):
+    except (ValueError, RecursionError, KeyError, TypeError):
         return response.text[:200]
 
 

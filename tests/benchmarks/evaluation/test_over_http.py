@@ -20,9 +20,10 @@ from benchmarks.evaluation.items import Item
 from benchmarks.evaluation.over_http import OverHttp
 from benchmarks.evaluation.reply import TooLongError
 from benchmarks.evaluation.run import Plan
-from benchmarks.http_door import RefusedError
+from benchmarks.http_door import RefusedError, root_of
 from benchmarks.matrix import OFF, Setting, settings_matrix
 from benchmarks.results_file import Results
+from benchmarks.speed_run import served_model
 from tests.server.listening import listening
 from tests.server.serving import KEY, MODEL
 
@@ -90,19 +91,37 @@ async def test_a_full_server_is_asked_again_and_a_broken_one_given_up_on() -> No
 
 
 async def test_an_answer_in_another_shape_is_refused() -> None:
+    bodies = ['{"choices": []}', '{"choices": [{"message": "x"}], "usage": {}}', "[1]", "[" * 100_000, "<html>"]
+    said = iter([*bodies, *bodies[2:]])
+
     async def answer(_request: Request) -> Response:
-        return JSONResponse({"choices": []})
+        return Response(next(said), media_type="application/json")
 
     async with serving(answer) as url:
         asker = OverHttp(url, "any")
-        with pytest.raises(RefusedError, match="does not answer as OpenAI's"):
-            await asker.ask("hello", {}, 8)
+        for complaint in ("not answer as OpenAI's", "not answer as OpenAI's", "no JSON object", "no JSON", "no JSON"):
+            with pytest.raises(RefusedError, match=complaint):
+                await asker.ask("hello", {}, 8)
+        for _ in bodies[2:]:
+            with pytest.raises(RefusedError, match="answers with no JSON"):
+                await asker.check(OFF, {})
         await asker.close()
 
 
+async def test_a_server_that_lists_no_models_is_refused() -> None:
+    async def models(_request: Request) -> Response:
+        return JSONResponse([1])
+
+    async with serving(models, "/v1/models") as url:
+        with pytest.raises(RefusedError, match="gives no model"):
+            await served_model(root_of(url), "none")
+
+
 @asynccontextmanager
-async def serving(answer: Callable[[Request], Awaitable[Response]]) -> AsyncIterator[str]:
-    app = Starlette(routes=[Route("/v1/chat/completions", answer, methods=["POST"])])
+async def serving(
+    answer: Callable[[Request], Awaitable[Response]], path: str = "/v1/chat/completions"
+) -> AsyncIterator[str]:
+    app = Starlette(routes=[Route(path, answer, methods=["GET", "POST"])])
     with socket.create_server(("127.0.0.1", 0)) as port:
         http = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none"))
         http.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
