@@ -164,8 +164,8 @@ async def handle_http_exception(request: Request, error: Exception) -> Response:
     message = _MESSAGES.get(status, "The request could not be processed.")
     code = "unknown_url" if status == 404 else None
     headers = dict(getattr(error, "headers", None) or {})
-    if status == 405:
-        headers["Allow"] = ", ".join(sorted(_methods_at(request)))
+    if status == 405 and (methods := _methods_at(request)):  # none where other applications are mounted, which say it
+        headers["Allow"] = ", ".join(sorted(methods))
     return ApiError(status, message, code=code, headers=headers).response()
 
 

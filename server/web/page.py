@@ -25,6 +25,7 @@ HEADERS: Mapping[str, str] = MappingProxyType(
         "Content-Security-Policy": (
             "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
         ),
+        "Accept-Ranges": "none",
         "Referrer-Policy": "no-referrer",
         "X-Content-Type-Options": "nosniff",
     }
@@ -37,6 +38,8 @@ class PageFiles(StaticFiles):
     def file_response(
         self, full_path: str | os.PathLike[str], stat_result: os.stat_result, scope: Scope, status_code: int = 200
     ) -> Response:
+        # Files are small and sent whole, as HTTP allows: nobody needs ranges, nor the framework's ways to refuse them.
+        scope["headers"] = [(name, value) for name, value in scope["headers"] if name != b"range"]
         response = super().file_response(full_path, stat_result, scope, status_code)
         response.headers.update(HEADERS)
         return response

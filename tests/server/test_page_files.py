@@ -53,6 +53,22 @@ async def test_there_is_nothing_else_to_be_had(client: httpx.AsyncClient) -> Non
         error_of(await client.get(path, headers=NO_KEY), 404, code="unknown_url")
 
 
+@pytest.mark.parametrize("asked", ["x", "bytes=0-9", "bytes=99999999-", "bytes=" + ",".join(["0-"] * 500)])
+async def test_files_are_sent_whole_whatever_range_is_asked_for(client: httpx.AsyncClient, asked: str) -> None:
+    for path in ("/", "/web/js/main.js"):
+        whole = await client.get(path, headers=NO_KEY)
+        answer = await client.get(path, headers={**NO_KEY, "Range": asked})
+        assert (answer.status_code, answer.content) == (200, whole.content)
+        assert answer.headers["accept-ranges"] == "none"
+
+
+async def test_files_can_only_be_read_and_say_so(client: httpx.AsyncClient) -> None:
+    for path in ("/web/js/main.js", "/web/none.js"):
+        answer = await client.put(path, content=b"x")
+        error_of(answer, 405)
+        assert answer.headers["allow"] == "GET, HEAD"
+
+
 async def test_the_index_has_one_address(client: httpx.AsyncClient) -> None:
     answer = await client.get("/web/index.html", headers=NO_KEY)
     assert answer.status_code == 307
