@@ -244,7 +244,7 @@ def _results(folder: Path, name: str, plots: bool = False) -> Any:
 
     if plots:
         drawing.require()  # before the hour that it takes to have something to draw
-    return Results(folder, name)
+    return Results(folder, name).opened()
 
 
 def _split(values: Iterable[str]) -> list[str]:

@@ -3,11 +3,13 @@
 import functools
 import json
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from benchmarks.errors import BenchError
 from benchmarks.machine import circumstances, one_line
 from benchmarks.tables import Cells, markdown, show
 from server.placement import Machine, place
@@ -27,10 +29,25 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """folder: made if need be. name: of the files, without suffix."""
+    """folder: made if need be. name: of the files, without suffix; BenchError if it would lead out of the folder."""
 
     folder: Path
     name: str
+
+    def __post_init__(self) -> None:
+        if not self.name or "\0" in self.name or Path(self.name).name != self.name:
+            raise BenchError(f"--name should be the beginning of a file's name, got {self.name!r}")
+
+    def opened(self) -> Self:
+        """Made sure of, before the hours that it takes to have something to write: BenchError if the folder can
+        neither be made nor written to."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except (OSError, ValueError) as error:
+            raise BenchError(f"--out {self.folder} cannot be written to: {error}") from error
+        return self
 
     def keep(self, kind: str, title: str, content: Mapping[str, Any]) -> None:
         """Write what is known so far, into NAME.json.partial; an interrupted run leaves it."""

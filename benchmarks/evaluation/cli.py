@@ -81,7 +81,7 @@ def evaluate(
 
         if plots:
             drawing.require()  # before the hours that it takes to have something to draw
-        run = Evaluation(plan, Results(out, name), task, plots, trust_code)
+        run = Evaluation(plan, Results(out, name).opened(), task, plots, trust_code)
         _until_interrupted(_over_http(run, base_url, model, key) if base_url else run.in_process(config), out)
 
 
@@ -113,7 +113,7 @@ def tune(
 
         settings = candidates(load_settings(config), _split(draft_length))
         plan = Plan(items, settings, clients, tokens, minutes=minutes)
-        run = Evaluation(plan, Results(out, name), task, drawn=False, trusted=trust_code)
+        run = Evaluation(plan, Results(out, name).opened(), task, drawn=False, trusted=trust_code)
         advice = advise(_until_interrupted(run.in_process(config), out).rows, settings, floor)
         typer.echo(f"\n{advice.setting.name}: {advice.speedup:.2f}x off, {advice.quality:.1%} of its quality")
         typer.echo(as_yaml(advice.setting), nl=False)

@@ -49,10 +49,15 @@ def test_nothing_heavy_is_imported_to_show_help() -> None:
         (("-t", "mt=TASK", "--draft-length", "some"), "draft length 'some'"),
         (("-t", "mt=TASK", "-c", "missing.yaml"), "missing.yaml"),
         (("-t", "mt=TASK", "--base-url", "http://127.0.0.1:1"), "gives no model"),
+        (("-t", "mt=TASK", "--out", "/proc/x"), "--out /proc/x cannot be written to"),
+        (("-t", "mt=TASK", "--name", "../../evil"), "beginning of a file's name, got '../../evil'"),
+        (("-t", "mt=TASK", "--name", "/evil"), "beginning of a file's name"),
     ],
 )
 def test_what_a_person_can_put_right_is_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    run = evaluate("--no-plots", *(one.replace("TASK", str(task(tmp_path, 1))) for one in arguments))
+    run = evaluate(
+        "--no-plots", "-o", str(tmp_path / "out"), *(one.replace("TASK", str(task(tmp_path, 1))) for one in arguments)
+    )
     assert run.exit_code == 1
     assert message in run.stderr
     assert run.stderr.startswith("slipstream evaluate: ")
