@@ -68,6 +68,9 @@ class MemoryExchange:
             self._try()
         self._memory.merge_round()  # the engine has stopped: what its last round taught
         self._try()
+        unsent = [self._sending or {}, self._memory.drain()]
+        if lost := sum(sum(pairs.values()) for counts in unsent for pairs in counts.values()):
+            log.warning("%d counts of the correction memory were never added to %s", lost, self._store.where)
 
     def _try(self) -> None:
         try:

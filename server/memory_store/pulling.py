@@ -49,9 +49,9 @@ def read_head(connection: Connection, namespace: str) -> Head | None:
 
 
 def pull(connection: Connection, head: Head, since: Pulled | None = None, *, packed: bool = True) -> Pulled:
-    """since: what was read before; only what changed after it is read, unless pairs were removed. packed: begin with
-    the packs otherwise, rather than read all rows."""
-    if since is not None and head.pruned > since.revision:
+    """since: what was read before; only what changed after it is read, unless pairs were removed or it is an older
+    copy. packed: begin with the packs otherwise, rather than read all rows."""
+    if since is not None and (head.pruned > since.revision or head.revision < since.revision):
         since = None
     columns, tables, unpacked = schema.tables.c, {}, 0
     chosen = select(columns.id, columns.proposer, columns.samples, columns.tokens).where(columns.memory_id == head.id)

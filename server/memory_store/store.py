@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, create_engine, insert, inspect, make_url, select, update
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from core.correction_memory import DEFAULT_CAP, CorrectionMemory, MemoryFileError
 from core.correction_origin import MemoryOrigin
@@ -40,7 +41,9 @@ class MemoryStore:
             self._url = make_url(url)
             self.name = self._url.render_as_string(hide_password=True)
             waits = {"timeout": _BUSY_SECONDS} if self._url.get_backend_name() == "sqlite" else {}
-            self._engine = create_engine(self._url, pool_pre_ping=True, connect_args=waits)
+            # A file is opened each time, which is cheap: a connection that is kept stays with one that was replaced.
+            pool = None if self._file is None else NullPool
+            self._engine = create_engine(self._url, poolclass=pool, pool_pre_ping=True, connect_args=waits)
         except (ArgumentError, NoSuchModuleError) as error:
             raise MemoryFileError(
                 f"not a database's URL SQLAlchemy knows, such as sqlite:///memory.db: {error}"
@@ -59,7 +62,7 @@ class MemoryStore:
 
     def head(self) -> Head | None:
         """None if there is no such database, namespace or table yet; nothing is made."""
-        if self._url.get_backend_name() == "sqlite" and not self._exists():
+        if self._file is not None and not self._file.is_file():
             return None
         with self._explained(), self._engine.connect() as connection:
             if not inspect(connection).has_table(schema.memories.name):
@@ -222,9 +225,13 @@ class MemoryStore:
             raise MemoryFileError(f"no correction memory in {self.where}")
         return head
 
-    def _exists(self) -> bool:
+    @property
+    def _file(self) -> Path | None:
+        """SQLite's; None for servers, and for what SQLite keeps in memory or finds by a URI of its own."""
         file = self._url.database
-        return not file or file == ":memory:" or file.startswith("file:") or Path(file).is_file()
+        if self._url.get_backend_name() != "sqlite" or not file or file == ":memory:" or file.startswith("file:"):
+            return None
+        return Path(file)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -1,11 +1,14 @@
 """Servers that share one memory: no count is lost or doubled, whoever dies and whatever fails."""
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -78,6 +81,40 @@ def test_a_database_that_cannot_be_had_costs_no_count_and_a_lost_reply_doubles_n
     sharing.once()
     assert seen(memory) == 4
     assert MemoryStore(url).load().snapshot("model").count(*PAIR) == 4
+
+
+def test_a_database_file_that_is_replaced_is_the_one_that_counts_from_then_on(url: str, tmp_path: Path) -> None:
+    memory, sharing = serve(url)
+    learn(memory, PAIR)
+    sharing.once()
+    shutil.copy(tmp_path / "memory.db", tmp_path / "older.db")
+    for _ in range(3):
+        learn(memory, OTHER)
+        sharing.once()
+    os.replace(tmp_path / "older.db", tmp_path / "memory.db")
+    sharing.once()
+    assert [seen(memory), seen(memory, OTHER)] == [1, 0]
+    learn(memory, PAIR)
+    sharing.once()
+    assert MemoryStore(url).load().snapshot("model").count(*PAIR) == 2
+
+
+def test_counts_that_could_not_be_sent_before_the_end_are_said(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory, sharing = serve(url)
+
+    def refuses(*_: object) -> None:
+        raise MemoryFileError("gone")
+
+    monkeypatch.setattr(MemoryStore, "add", refuses)
+    learn(memory, PAIR, PAIR)
+    with pytest.raises(MemoryFileError):
+        sharing.once()
+    sharing.start()
+    memory.learn("model", [PAIR, OTHER])
+    sharing.stop()
+    assert f"4 counts of the correction memory were never added to namespace 'default' of {url}" in caplog.text
 
 
 def test_stopping_sends_what_the_last_round_taught(url: str) -> None:
