@@ -50,9 +50,9 @@ def _read(path: Path) -> Result | None:
 
 def _section(path: Path, result: Result, root: Path) -> str:
     where = path.resolve().relative_to(root.resolve()) if path.resolve().is_relative_to(root.resolve()) else path
-    told = f"{result['date']} on {one_line(result['machine'])}; [raw results]({where.as_posix()})"
+    told = f"{result['date']} on {one_line(result['machine'])}, commit {result['commit']}"
     tables = "\n".join(filter(None, _WRITERS[result["kind"]](result)))
-    return f"{result['title']} ({told}):\n\n{tables}"
+    return f"{result['title']} ({told}; [raw results]({where.as_posix()})):\n\n{tables}"
 
 
 def _speed(result: Result) -> Iterable[str]:
@@ -66,26 +66,22 @@ def _speed(result: Result) -> Iterable[str]:
 
 
 def _alone(rows: list[Result]) -> Iterable[str]:
+    """A line a group of prompts: against `off`, and what loose settings make of it against `strict`."""
     settings = list(dict.fromkeys(row["setting"] for row in rows))
     groups = list(dict.fromkeys(row["group"] for row in rows))
-
-    def line(name: str, group: str, shown: Callable[[Result | None], str]) -> list[str]:
-        return [name, *(shown(_find(rows, group=group, setting=setting)) for setting in settings)]
-
-    lines = [line(group, group, lambda row: _with_mean(row and row["ratio"])) for group in groups]
-    lines += [
-        line(f"{group}: mean of the categories' medians", group, lambda row: _category_mean(row))
-        for group in groups
-        if any(row["category_mean"] for row in rows if row["group"] == group)
-    ]
-    yield markdown(["one client, against `off`", *(f"`{name}`" for name in settings)], lines)
     loose = [setting for setting in settings if any(row["strict_ratio"] for row in rows if row["setting"] == setting)]
-    if loose:
-        lines = [
-            [group, *(_spread((_find(rows, group=group, setting=one) or {}).get("strict_ratio")) for one in loose)]
-            for group in groups
-        ]
-        yield markdown(["one client, against `strict`", *(f"`{name}`" for name in loose)], lines)
+    lines = []
+    for group in groups:
+        mine = {row["setting"]: row for row in rows if row["group"] == group}
+        against_off = [_with_mean(mine[name]["ratio"]) if name in mine else "" for name in settings]
+        against_strict = [_spread(mine[name]["strict_ratio"]) if name in mine else "" for name in loose]
+        lines.append([group, str(next(iter(mine.values()))["samples"]), *against_off, *against_strict])
+    for group in groups:
+        means = [_category_mean(_find(rows, group=group, setting=name)) for name in settings]
+        if any(means):
+            lines.append([f"{group}: mean of the categories' medians", "", *means, *([""] * len(loose))])
+    head = ["one client", "n", *(f"`{name}` against `off`" for name in settings)]
+    yield markdown([*head, *(f"`{name}` against `strict`" for name in loose)], lines)
     yield markdown(
         ["one client, all prompts", "tokens a round (tau)", "tokens", "loosened", "answers that are not `off`'s"],
         [_delivered(row) for row in rows if row["group"] == groups[-1]],
@@ -177,7 +173,9 @@ def _find(rows: Iterable[Result], **wanted: Any) -> Result | None:
 
 
 def _with_mean(spread: Result | None) -> str:
-    return "" if not spread else f"{spread['median']:.2f}x, mean {spread['mean']:.2f}x {_extent(spread)}"
+    if not spread or spread["min"] == spread["max"]:
+        return _spread(spread)
+    return f"{spread['median']:.2f}x, mean {spread['mean']:.2f}x {_extent(spread)}"
 
 
 def _category_mean(row: Result | None) -> str:
@@ -185,7 +183,10 @@ def _category_mean(row: Result | None) -> str:
 
 
 def _spread(spread: Result | None) -> str:
-    return "" if not spread else f"{spread['median']:.2f}x {_extent(spread)}"
+    """One sample has no spread to tell."""
+    if not spread:
+        return ""
+    return f"{spread['median']:.2f}x" + (f" {_extent(spread)}" if spread["min"] != spread["max"] else "")
 
 
 def _extent(spread: Result) -> str:
