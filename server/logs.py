@@ -108,3 +108,6 @@ def log_to_stderr(level: str, form: LogFormat) -> None:
     logging.captureWarnings(form == "json")
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("uvicorn", "uvicorn.error"):  # should anybody in this process have let uvicorn set up its own
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True

@@ -3,8 +3,10 @@
 Written from ALGORITHMS 1 and 2 alone, on transformers' own forward, to be compared with the engine.
 """
 
+import copy
 import math
 from collections.abc import Callable, Mapping
+from weakref import WeakKeyDictionary
 
 import torch
 from transformers import PreTrainedModel
@@ -12,17 +14,23 @@ from transformers import PreTrainedModel
 from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, StrictParams, VerifierParams
 
 Pairs = Mapping[tuple[int, int], int]
+_TWINS: "WeakKeyDictionary[PreTrainedModel, PreTrainedModel]" = WeakKeyDictionary()
 
 
 def plain_logits(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
-    """float64 [len(tokens), vocab] by transformers' own attention, whatever the runner made of the model."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    try:
-        with torch.no_grad():
-            return model(torch.tensor([tokens]), use_cache=False).logits[0].double()
-    finally:
-        model.set_attn_implementation(before)
+    """float64 [len(tokens), vocab] by transformers' own attention, whatever the runner made of the model, which an
+    engine may be using in another thread at this moment."""
+    with torch.no_grad():
+        return _plain(model)(torch.tensor([tokens]), use_cache=False).logits[0].double()
+
+
+def _plain(model: PreTrainedModel) -> PreTrainedModel:
+    """The model's twin: its very tensors, with a configuration and attention of its own."""
+    if (twin := _TWINS.get(model)) is None:
+        tensors = [*model.parameters(), *model.buffers()]
+        twin = _TWINS[model] = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
+        twin.set_attn_implementation("eager")
+    return twin
 
 
 def decode(

@@ -1,5 +1,6 @@
 """A real server with everything on that telemetry tells of, and requests of every kind for it."""
 
+import itertools
 import re
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ VERIFIERS: list[Any] = [
     {"type": "hybrid", "entropy_threshold": 0.0, "window": 1},
     {"type": "lossy", "threshold": 0.01},
 ]
+_TURNS = itertools.count()  # an answer that was audited before would not be again
 DRAFTERS = ["multilevel", "model", "prompt_lookup"]
 
 
@@ -64,7 +66,7 @@ def burst(client: httpx.Client) -> None:
 def _ask(client: httpx.Client, verifier: Any, drafter: str, streamed: bool) -> httpx.Response:
     body = {
         "model": client.get("/v1/models").json()["data"][0]["id"],
-        "messages": [{"role": "user", "content": serving.CORPUS[0]}],
+        "messages": [{"role": "user", "content": f"{serving.CORPUS[0]} {next(_TURNS)}"}],
         "max_tokens": 40,
         "temperature": 0,
         "verifier": verifier,
