@@ -90,6 +90,11 @@ class AsyncEngine:
         return self._limits.max_running + self._limits.max_waiting
 
     @property
+    def drafters(self) -> tuple[str, ...]:
+        """Those that requests may name here."""
+        return self._runtime.available_drafters()
+
+    @property
     def accepting(self) -> bool:
         return self._accepting
 

@@ -181,7 +181,7 @@ def _speculation(body: Body, config: ServingConfig, model: LiveModel) -> _Specul
     except VerifierError as error:
         raise invalid(f"{error}.", error.param) from error
     verifier, demoted = model.auditor.admitted(asked)
-    able = [name for name in config.allowed_drafters if model.has_draft or name == "prompt_lookup"]
+    able = [name for name in config.allowed_drafters if name in model.engine.drafters]
     drafter = _drafter(body, config, able)
     drafts = _num_draft_tokens(body, config)
     adaptive = (body.draft_length or config.default_draft_length) == "adaptive"
