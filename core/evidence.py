@@ -2,7 +2,7 @@
 
 A verifier decides on facts, not on tensors: which token the target itself takes in each row, whether
 the draft is that token, and, where a loose verifier could loosen the row, how undecided the target is
-there (entropy), how close the draft's logit comes (gap), and whether the request forbids loosening it
+there (entropy), how close the draft comes (gap, probability), and whether the request forbids loosening it
 (protected). Everything about a row is a function of the row and its request.
 
 Only rows that a loose verifier might loosen are judged: the mismatches of its requests up to the first
@@ -20,8 +20,10 @@ import torch
 from torch import Tensor
 
 from core.block_evidence import Evidence
+from core.candidates import Candidates, pack_candidates, unpack_candidates
 from core.correction_table import MemorySnapshot
 from core.device_copy import to_device
+from core.drafters.base import drafters_of
 from core.filters import block_maxima, prunes
 from core.judging import judge
 from core.logprobs import RowLogprobs, pack_logprobs, unpack_logprobs
@@ -68,6 +70,8 @@ def gather_evidence(
         if rows is not None:
             num_top = group.sequence.request.sampling.logprobs or 0
             tables.append(pack_logprobs(rows, group.drafts, tokens[group.rows], num_top))
+        if _recycles(group):
+            tables.append(pack_candidates(logits[group.rows]))
     host = _copy_to_host(tables)
 
     choices = [int(token) for [token] in next(host)]
@@ -75,12 +79,17 @@ def gather_evidence(
     for group, rows, indices, block in zip(groups, raw, wanted, blocks, strict=True):
         facts = dict(zip(indices, next(host), strict=True)) if indices else {}
         logprobs = None if rows is None else unpack_logprobs(next(host))
-        evidence.append(_assemble(block, choices[group.rows], facts, control_ids, logprobs))
+        candidates = unpack_candidates(next(host)) if _recycles(group) else None
+        evidence.append(_assemble(block, choices[group.rows], facts, control_ids, logprobs, candidates))
     return evidence
 
 
 def _wants_logprobs(group: RowGroup) -> bool:
     return group.sequence.request.sampling.logprobs is not None
+
+
+def _recycles(group: RowGroup) -> bool:
+    return "token_recycling" in drafters_of(group.sequence.request)
 
 
 def _rows_to_judge(group: RowGroup, tokens: Tensor, block: VerifyBlock) -> list[int]:
@@ -109,7 +118,7 @@ def _rows_that_count(block: VerifyBlock, choice: list[int]) -> tuple[list[int], 
 
 
 def _judge_block(logits: Tensor, group: RowGroup, indices: list[int]) -> Tensor:
-    """`judge` of some rows of a block, float64 [len(indices), 3]."""
+    """`judge` of some rows of a block, float64 [len(indices), 4]."""
     request, drafts = group.sequence.request, to_device(group.drafts, torch.int64, logits.device)
     if not prunes(logits):
         return judge(logits[group.rows][:-1], None, drafts, request)
@@ -134,15 +143,17 @@ def _assemble(
     facts: dict[int, list[float]],
     control_ids: frozenset[int],
     logprobs: list[RowLogprobs] | None,
+    candidates: list[Candidates] | None,
 ) -> Evidence:
     draft, sequence, request = block.drafts, block.sequence, block.sequence.request
     native = [d == c for d, c in zip(draft, choice, strict=False)]
-    entropy, gap, protected = [math.nan] * len(draft), [math.nan] * len(draft), [True] * len(draft)
+    entropy, probability, gap = ([math.nan] * len(draft) for _ in range(3))
+    protected = [True] * len(draft)
     untouchable = request.end_token_ids | control_ids
     in_span = sequence.spans.protected(draft, choice) if sequence.spans is not None and facts else [False] * len(draft)
     loosenable, learned = _rows_that_count(block, choice) if facts else ([], None)
     for index in loosenable if learned is None else [*loosenable, learned]:
-        entropy[index], gap[index], survives = facts[index]
+        entropy[index], probability[index], gap[index], survives = facts[index]
         protected[index] = (
             in_span[index]
             or draft[index] in untouchable
@@ -152,4 +163,4 @@ def _assemble(
             or request.sampling.logit_bias.get(draft[index], 0.0) < 0.0
             or sequence.output_len + index < request.strict_prefix
         )
-    return Evidence(draft, choice, native, entropy, gap, protected, logprobs, learned)
+    return Evidence(draft, choice, native, entropy, probability, gap, protected, logprobs, learned, candidates)

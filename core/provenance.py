@@ -9,6 +9,7 @@ class Provenance(StrEnum):
     DEFERRED = "deferred"  # drafted, loosened by FLy's entropy gate and deferred window
     CALIBRATED = "calibrated"  # drafted, loosened by CSD's memory and logit-gap gate
     LENIENT = "lenient"  # drafted, loosened by the lossy baseline
+    TYPICAL = "typical"  # drafted, loosened by Medusa's typical acceptance
     CORRECTION = "correction"  # the target's choice at the first rejected position
     BONUS = "bonus"  # the target's choice after a fully accepted block
     TARGET = "target"  # the target's choice from a row without any draft
@@ -31,7 +32,7 @@ class Verdict(NamedTuple):
     gap: float | None
 
 
-_LOOSENED = frozenset({Provenance.DEFERRED, Provenance.CALIBRATED, Provenance.LENIENT})
+_LOOSENED = frozenset({Provenance.DEFERRED, Provenance.CALIBRATED, Provenance.LENIENT, Provenance.TYPICAL})
 
 
 class FinishReason(StrEnum):

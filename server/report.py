@@ -7,6 +7,9 @@ from typing import Any
 from core.provenance import Provenance
 from scheduler.events import FinishedEvent
 
+# Rules that only their own verifier's answers tell of.
+_OTHER_RULES = {"lossy": (Provenance.LENIENT,), "typical": (Provenance.TYPICAL,)}
+
 
 def usage(
     prompt_tokens: int, completion_tokens: int, cached_tokens: int | None = None, reasoning_tokens: int | None = None
@@ -31,8 +34,8 @@ def speculation(
     """The `speculation` object of an answer, summed over its sequences if it has several (n > 1, several prompts).
 
     mean_accepted_length: delivered tokens per verification round. estimated_speedup: what `off` would have taken for
-    the rounds' tokens over what they took; null for `off` itself, and without rounds. loosened_tokens has `lenient`
-    as well where the verifier is `lossy`.
+    the rounds' tokens over what they took; null for `off` itself, and without rounds. loosened_tokens has the rule of
+    `lossy` (`lenient`) or `typical` as well where that is the verifier.
     """
     counters = [event.counters for event in events]
     loosened: Counter[Provenance] = Counter()
@@ -41,7 +44,7 @@ def speculation(
     rounds = sum(one.rounds for one in counters)
     round_seconds = sum(one.round_seconds for one in counters)
     off_seconds = sum(one.off_seconds for one in counters)
-    rules = [Provenance.DEFERRED, Provenance.CALIBRATED] + ([Provenance.LENIENT] if verifier == "lossy" else [])
+    rules = [Provenance.DEFERRED, Provenance.CALIBRATED, *_OTHER_RULES.get(verifier, ())]
     measured = verifier != "off" and round_seconds > 0 and off_seconds > 0
     report: dict[str, Any] = {
         "verifier": verifier,

@@ -22,16 +22,25 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, OffParams, StrictParams
+from core.verifiers.params import (
+    CsdParams,
+    FlyParams,
+    HybridParams,
+    LossyParams,
+    OffParams,
+    StrictParams,
+    TypicalParams,
+)
 from server.audit.settings import AuditSettings
+from server.datastore_settings import DatastoreSettings, from_files
 from server.memory_settings import CorrectionMemorySettings, from_source
 from server.model_settings import ModelsSettings
 from server.settings_base import Section, conflict, refuse_booleans
 from server.weights.store import default_cache
 
 # Spelt out, since a Literal must be; a test holds them against core's tables, which import torch.
-VerifierName = Literal["off", "strict", "fly", "csd", "hybrid", "lossy"]
-DrafterName = Literal["model", "prompt_lookup", "multilevel"]
+VerifierName = Literal["off", "strict", "fly", "csd", "hybrid", "lossy", "typical"]
+DrafterName = Literal["model", "prompt_lookup", "multilevel", "token_recycling", "datastore"]
 DraftLength = Literal["fixed", "adaptive"]
 
 
@@ -78,6 +87,7 @@ class VerifierSettings(Section):
     csd: CsdParams = CsdParams()
     hybrid: HybridParams = HybridParams()
     lossy: LossyParams = LossyParams()
+    typical: TypicalParams = TypicalParams()
 
 
 class CostSettings(Section):
@@ -102,7 +112,8 @@ class SpeculationSettings(Section):
 
     draft_length: `fixed` drafts num_draft_tokens each round, `adaptive` as many of them as pay. costs: what loose
     verifiers' adaptive lengths are weighed with, in place of what each start measures, so that their answers are the
-    same after it. correction_memory: CSD's table, a file or a database; without one csd loosens nothing.
+    same after it. correction_memory: CSD's table, a file or a database; without one csd loosens nothing. datastore: the
+    files that the drafter of that name draws on; without any nobody can choose it.
     """
 
     verifier: VerifierName = "strict"
@@ -116,6 +127,7 @@ class SpeculationSettings(Section):
     costs: CostSettings | None = None
     strict_prefix: int = Field(0, ge=0)
     correction_memory: Annotated[CorrectionMemorySettings | None, BeforeValidator(from_source)] = None
+    datastore: Annotated[DatastoreSettings | None, BeforeValidator(from_files)] = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -128,6 +140,8 @@ class SpeculationSettings(Section):
         if self.drafter not in ("auto", *self.allowed_drafters):
             allowed = ", ".join(self.allowed_drafters)
             raise conflict(f"drafter = {self.drafter} must be auto or one of allowed_drafters ({allowed})")
+        if self.datastore is None and (self.drafter == "datastore" or self.allowed_drafters == ("datastore",)):
+            raise conflict("the drafter datastore needs files to draw on: set speculation.datastore")
         return self
 
 

@@ -8,7 +8,12 @@ from core.provenance import Provenance
 from core.sequence import CommittedToken
 from server.text.token_bytes import TokenBytes
 
-_RULES = {Provenance.DEFERRED: "fly", Provenance.CALIBRATED: "csd", Provenance.LENIENT: "lossy"}
+_RULES = {
+    Provenance.DEFERRED: "fly",
+    Provenance.CALIBRATED: "csd",
+    Provenance.LENIENT: "lossy",
+    Provenance.TYPICAL: "typical",
+}
 
 
 class Verification(BaseModel):

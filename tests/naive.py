@@ -11,7 +11,15 @@ from weakref import WeakKeyDictionary
 import torch
 from transformers import PreTrainedModel
 
-from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, StrictParams, VerifierParams
+from core.verifiers.params import (
+    CsdParams,
+    FlyParams,
+    HybridParams,
+    LossyParams,
+    StrictParams,
+    TypicalParams,
+    VerifierParams,
+)
 
 Pairs = Mapping[tuple[int, int], int]
 _TWINS: "WeakKeyDictionary[PreTrainedModel, PreTrainedModel]" = WeakKeyDictionary()
@@ -94,4 +102,9 @@ def accept(
             return "calibrated"
     if isinstance(verifier, LossyParams) and gap >= math.log(verifier.threshold):
         return "lenient"
+    if isinstance(verifier, TypicalParams):
+        shares = torch.softmax(row, 0).tolist()
+        surprise = -sum(p * math.log(p) for p in shares if p > 0)
+        if shares[drafts[j]] > min(verifier.epsilon, verifier.delta * math.exp(-surprise)):
+            return "typical"
     return None

@@ -42,7 +42,7 @@ def _verifier(kind: str, **parameters: object) -> str:
 
 
 PRESETS = {
-    "all-verifiers": Preset("every verifier as configured", ("strict", "fly", "csd", "hybrid", "lossy")),
+    "all-verifiers": Preset("every verifier as configured", ("strict", "fly", "csd", "hybrid", "lossy", "typical")),
     "fly-window": Preset("FLy's W", [_fly(window=window) for window in (0, 4, 6, 8)]),
     "fly-theta": Preset(
         "FLy's entropy gate: always open, as published, never open (strict)",

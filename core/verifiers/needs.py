@@ -20,5 +20,6 @@ NEEDS: Mapping[str, Needs] = MappingProxyType(
         "csd": Needs(memory=True),
         "hybrid": Needs(memory=True),
         "lossy": Needs(),
+        "typical": Needs(),
     }
 )

@@ -66,6 +66,19 @@ class LossyParams(_Params):
     threshold: float = Field(0.6, gt=0.0, le=1.0, description="the draft's logit may lie ln(threshold) below the best")
 
 
+class TypicalParams(_Params):
+    """Typical acceptance (Medusa, Cai et al. 2024): loosen what the target finds likely enough for how undecided it is.
+
+    The defaults are those of the authors' code, which advises delta = sqrt(epsilon)."""
+
+    type: Literal["typical"] = "typical"
+    epsilon: float = Field(0.09, gt=0.0, le=1.0, description="a draft likelier than this passes")
+    delta: float = Field(
+        0.3, gt=0.0, le=1.0, description="so does one likelier than delta exp(-H), H the row's entropy in nats"
+    )
+
+
 VerifierParams = Annotated[
-    OffParams | StrictParams | FlyParams | CsdParams | HybridParams | LossyParams, Field(discriminator="type")
+    OffParams | StrictParams | FlyParams | CsdParams | HybridParams | LossyParams | TypicalParams,
+    Field(discriminator="type"),
 ]

@@ -18,7 +18,7 @@ from typing import Any
 from core.block_evidence import Evidence
 from core.correction_table import MemorySnapshot
 from core.provenance import Provenance
-from core.verifiers import csd, fly, hybrid, lossy, strict
+from core.verifiers import csd, fly, hybrid, lossy, strict, typical
 from core.verifiers.params import (
     CsdParams,
     FlyParams,
@@ -26,6 +26,7 @@ from core.verifiers.params import (
     LossyParams,
     OffParams,
     StrictParams,
+    TypicalParams,
     VerifierParams,
 )
 
@@ -58,6 +59,7 @@ VERIFIERS: Mapping[str, Verifier] = _table(
     Verifier("csd", CsdParams, csd.loosen, csd.may_loosen),
     Verifier("hybrid", HybridParams, hybrid.loosen, hybrid.may_loosen),
     Verifier("lossy", LossyParams, lossy.loosen, lossy.may_loosen),
+    Verifier("typical", TypicalParams, typical.loosen, typical.may_loosen),
 )
 
 

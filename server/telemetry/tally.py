@@ -91,7 +91,7 @@ class Tally:
         return [(count, {"verifier": name}) for name, count in self._sums(lambda total: total.generated).items()]
 
     def _loosened(self) -> Iterator[tuple[float, Mapping[str, str]]]:
-        for rule in (Provenance.DEFERRED, Provenance.CALIBRATED, Provenance.LENIENT):
+        for rule in (rule for rule in Provenance if rule.loosened):
             for verifier, count in self._sums(lambda total, rule=rule: total.loosened[rule]).items():
                 if count:
                     yield count, {"verifier": verifier, "rule": rule.value}

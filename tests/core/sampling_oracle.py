@@ -100,16 +100,16 @@ def pick(row, params, position):
 
 
 def probabilities(row, params):
-    """What the token is drawn from: the full softmax at temperature 0, else the processed distribution."""
+    """What the token is drawn from, by id: the full softmax at temperature 0, else the processed distribution."""
     temperature = params.temperature or 1.0
     z = scaled(row, temperature)
     ids = survivors(row, params, temperature) if params.temperature else range(len(row))
     total = math.fsum(math.exp(z[v]) for v in ids)
-    return [math.exp(z[v]) / total for v in ids]
+    return {v: math.exp(z[v]) / total for v in ids}
 
 
 def entropy(row, params, kind):
-    p = sorted(probabilities(row, params), reverse=True)
+    p = sorted(probabilities(row, params).values(), reverse=True)
     if kind == "top3":
         p = p[:3]
     nats = -math.fsum(x * math.log(x) for x in p if x > 0)

@@ -20,6 +20,7 @@ from core.verifiers.params import (
     HybridParams,
     LossyParams,
     StrictParams,
+    TypicalParams,
     VerifierParams,
 )
 from tests.core.test_grammar import LARKS, PERSON
@@ -47,6 +48,7 @@ SAMPLING: dict[str, dict[str, object]] = {
 }
 LOOSE: list[VerifierParams] = [
     LossyParams(threshold=1e-30),
+    TypicalParams(epsilon=1e-30),
     FlyParams(entropy_threshold=0.0, window=0),
     FlyParams(entropy_threshold=0.0, window=1),
     CsdParams(),

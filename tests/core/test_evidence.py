@@ -17,7 +17,15 @@ from core.evidence import VerifyBlock, gather_evidence
 from core.noise import NoiseCache
 from core.sampling_params import SamplingParams
 from core.sequence import GenerationRequest, Sequence
-from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, OffParams, StrictParams
+from core.verifiers.params import (
+    CsdParams,
+    FlyParams,
+    HybridParams,
+    LossyParams,
+    OffParams,
+    StrictParams,
+    TypicalParams,
+)
 from core.verifiers.registry import loosen, resolve_block
 from tests.core import sampling_oracle as oracle
 from tests.core.sampling_cases import VOCAB, kinds, logits_of, make_sequence, sampling_params, tokens
@@ -33,9 +41,11 @@ VERIFIERS = st.sampled_from(
         CsdParams(ratio=0.01),
         HybridParams(window=1),
         LossyParams(),
+        TypicalParams(),
     ]
 )
-LOOSE = ("fly", "csd", "hybrid", "lossy")
+GATES = ("lossy", "typical")  # that know nothing of a row before it is judged
+LOOSE = ("fly", "csd", "hybrid", *GATES)
 HALF_KNOWN = MemorySnapshot(
     recent={pair_key(d, c): 6 for d, c in itertools.product(range(VOCAB), repeat=2) if (31 * d + 17 * c) % 2}
 )
@@ -72,7 +82,7 @@ def mismatches(native, verifier, may_loosen):
             continue
         window = getattr(verifier, "window", None)
         clean = window is not None and native[index + 1 : index + 1 + window] == [True] * window
-        if not clean and verifier.type != "lossy" and (verifier.type == "fly" or not may_loosen(index)):
+        if not clean and verifier.type not in GATES and (verifier.type == "fly" or not may_loosen(index)):
             break
         found.append(index)
     return found
@@ -107,12 +117,16 @@ def check_block(got, block, logits, control_ids):
         assert got.native[index] == (draft == choice)
         if index not in judged and index != got.learned:
             assert math.isnan(got.entropy[index])
+            assert math.isnan(got.probability[index])
             assert math.isnan(got.gap[index])
             assert got.protected[index]
             continue
         assert got.gap[index] == row[draft] - max(row)
         if verifier.type in ("fly", "hybrid"):
             assert same(got.entropy[index], oracle.entropy(row, params, verifier.entropy))
+        elif verifier.type == "typical":
+            assert same(got.entropy[index], oracle.entropy(row, params, "nats"))
+            assert same(got.probability[index], oracle.probabilities(row, params).get(draft, 0.0))
         else:
             assert math.isnan(got.entropy[index])
         untouchable = request.end_token_ids | control_ids
@@ -182,7 +196,8 @@ def test_nothing_is_judged_behind_a_mismatch_that_is_certainly_rejected(monkeypa
     logits, drafts = logits_of(0, 6, "normal"), [1, 2, 3, 4, 5]
     choice = logits.argmax(-1).tolist()
     memory = MemorySnapshot(recent={pair_key(1, choice[0]): 9, pair_key(2, choice[1]): 9, pair_key(4, choice[3]): 9})
-    for verifier, expected in ((FlyParams(window=1), 0), (HybridParams(window=1), 2), (LossyParams(), 5)):
+    cases = ((FlyParams(window=1), 0), (HybridParams(window=1), 2), (LossyParams(), 5), (TypicalParams(), 5))
+    for verifier, expected in cases:
         rows.clear()
         block = VerifyBlock(sequence_of(verifier=verifier), 0, drafts, memory)
         gather_evidence(logits.clone(), [block], frozenset(), NoiseCache())
@@ -316,6 +331,28 @@ def test_entropy_is_of_the_three_likeliest_not_renormalised():
     assert processed.entropy == [pytest.approx(0.0, abs=1e-6)]
 
 
+def test_typical_sees_the_drafts_probability_and_the_whole_rows_entropy():
+    """Greedy: of the softmax. Sampled: of what temperature and filters leave, here tokens 0 and 1 as 16 to 9."""
+    rows = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.4, 0.3, 0.2, 0.1]]).log()
+    greedy = evidence_of(sequence_of(TypicalParams()), drafts=(2,), rows=rows.clone())
+    assert greedy.probability == [pytest.approx(0.2, abs=1e-6)]
+    want = -sum(p * math.log(p) for p in (0.4, 0.3, 0.2, 0.1))
+    assert greedy.entropy == [pytest.approx(want, abs=1e-6)]
+    loser = sequence_of(TypicalParams(), temperature=0.5, top_k=2, seed=next(s for s in range(99) if picks(s) == 0))
+    sampled = evidence_of(loser, drafts=(1,), rows=rows.clone())
+    assert sampled.probability == [pytest.approx(9 / 25, abs=1e-6)]
+    assert sampled.entropy == [pytest.approx(-(0.36 * math.log(0.36) + 0.64 * math.log(0.64)), abs=1e-6)]
+    assert sampled.protected == [False]
+    lost = evidence_of(sequence_of(TypicalParams()), drafts=(7,), rows=rows.clone())
+    assert (lost.probability, lost.protected) == ([0.0], [True])
+
+
+def picks(seed):
+    """What the sampled request above draws with this seed."""
+    rows = torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.4, 0.3, 0.2, 0.1]]).log()
+    return evidence_of(sequence_of(temperature=0.5, top_k=2, seed=seed), drafts=(1,), rows=rows).choice[0]
+
+
 def test_three_equal_tokens_reach_the_largest_entropy():
     rows = torch.full((2, VOCAB), -60.0)
     rows[:, :3] = 0.0
@@ -326,7 +363,8 @@ def test_three_equal_tokens_reach_the_largest_entropy():
 
 def test_blocks_without_drafts_have_a_choice_only():
     got = evidence_of(sequence_of(logprobs=0), drafts=())
-    assert (got.draft, got.choice, got.native, got.entropy, got.gap, got.protected) == ([], [4], [], [], [], [])
+    assert (got.draft, got.choice, got.native) == ([], [4], [])
+    assert got.entropy == got.probability == got.gap == got.protected == []
     assert got.logprobs[0].draft is None
     assert got.logprobs[0].top == ()
 

@@ -11,7 +11,15 @@ from core.models.attention import BackendSpec
 from core.models.attention_flash import prepare_flash
 from core.runtime import Runtime
 from core.sequence import CommittedToken, GenerationRequest, Sequence
-from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, StrictParams, VerifierParams
+from core.verifiers.params import (
+    CsdParams,
+    FlyParams,
+    HybridParams,
+    LossyParams,
+    StrictParams,
+    TypicalParams,
+    VerifierParams,
+)
 from tests.core.models.flash_stand_in import flash_attn_varlen_func
 from tests.excuses import excused
 from tests.tiny import Driver, make_request, make_runtime, noisy_copy, outputs, random_model, random_prompt
@@ -231,6 +239,7 @@ LOOSE: dict[str, VerifierParams] = {
     "fly": FlyParams(entropy_threshold=0.05, window=2),
     "fly-no-window": FlyParams(entropy_threshold=0.0, window=0),
     "lossy": LossyParams(threshold=0.05),
+    "typical": TypicalParams(epsilon=0.03),
     "hybrid": HybridParams(entropy_threshold=0.05, window=2),
 }
 

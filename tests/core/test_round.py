@@ -19,6 +19,7 @@ from core.verifiers.params import (
     LossyParams,
     OffParams,
     StrictParams,
+    TypicalParams,
     VerifierParams,
 )
 from tests.naive import Pairs, decode, plain_logits
@@ -67,6 +68,7 @@ VERIFIERS: dict[str, VerifierParams] = {
     "csd": CsdParams(frequency_threshold=3, ratio=0.01),
     "hybrid": HybridParams(entropy_threshold=0.3, window=3, frequency_threshold=3, ratio=0.05),
     "lossy": LossyParams(threshold=0.2),
+    "typical": TypicalParams(epsilon=0.05, delta=0.5),
 }
 
 
@@ -228,7 +230,7 @@ class TestProtectedPositions:
 def test_each_round_costs_one_target_forward_whatever_the_verifiers() -> None:
     runtime = runtime_with()
     verifiers = [OffParams(), *VERIFIERS.values(), StrictParams()]
-    drafters = ["none", "model", "multilevel", "prompt_lookup", "model", "multilevel", "prompt_lookup", "model"]
+    drafters = ["none", *(["model", "multilevel", "prompt_lookup"] * len(verifiers))][: len(verifiers)]
     requests = [
         make_request(
             random_prompt(5 + 7 * i, seed=i),

@@ -6,7 +6,7 @@ import pytest
 
 from core.provenance import Provenance
 from core.sequence import GenerationRequest, Sequence
-from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, VerifierParams
+from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, TypicalParams, VerifierParams
 from tests.tiny import Driver, make_request, make_runtime, random_model, random_prompt
 
 
@@ -42,6 +42,7 @@ def request(verifier: VerifierParams) -> GenerationRequest:
 
 LOOSE: list[VerifierParams] = [
     LossyParams(threshold=1e-20),
+    TypicalParams(epsilon=1e-20),
     FlyParams(entropy_threshold=0.0, window=0),
     HybridParams(entropy_threshold=0.0, window=0),
 ]

@@ -7,7 +7,7 @@ import pytest
 from core.forward_costs import ForwardCosts, RowCurve
 from core.runtime import Runtime
 from core.sequence import GenerationRequest
-from core.verifiers.params import FlyParams, HybridParams, LossyParams, VerifierParams
+from core.verifiers.params import FlyParams, HybridParams, LossyParams, TypicalParams, VerifierParams
 from scheduler.events import CounterSnapshot
 from tests.core.test_exactness import SAMPLING, Comparison, draft_model, request_for, target_model
 from tests.scheduler.floor import limits
@@ -62,6 +62,7 @@ LOOSE: dict[str, VerifierParams] = {
     "fly": FlyParams(entropy_threshold=0.05, window=2),
     "hybrid": HybridParams(entropy_threshold=0.0, window=1),
     "lossy": LossyParams(threshold=0.05),
+    "typical": TypicalParams(epsilon=0.03),
 }
 
 

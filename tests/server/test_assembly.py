@@ -221,7 +221,7 @@ def test_settings_become_the_servers_configuration(target: Path) -> None:
     config = serving_config(settings)
     assert (config.model, config.aliases) == ("org/served", ("other",))
     assert config.verifier_defaults["fly"] == settings.speculation.verifiers.fly
-    assert set(config.verifier_defaults) == {"off", "strict", "fly", "csd", "hybrid", "lossy"}
+    assert set(config.verifier_defaults) == {"off", "strict", "fly", "csd", "hybrid", "lossy", "typical"}
     assert (config.default_verifier, config.allowed_verifiers) == ("fly", ("off", "fly"))
     assert (config.default_drafter, config.allowed_drafters) == ("model", ("model",))
     assert (config.default_num_draft_tokens, config.max_num_draft_tokens, config.strict_prefix) == (5, 9, 3)

@@ -218,7 +218,7 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
         ),
         (
             {"speculation": {"verifier": "flyy"}},
-            "speculation.verifier = \"flyy\": should be 'off', 'strict', 'fly', 'csd', 'hybrid' or 'lossy'",
+            "speculation.verifier = \"flyy\": should be 'off', 'strict', 'fly', 'csd', 'hybrid', 'lossy' or 'typical'",
         ),
         (
             {"speculation": {"verifiers": {"fly": {"window": -1}}}},

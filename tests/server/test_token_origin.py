@@ -50,6 +50,14 @@ async def test_each_token_tells_what_was_drafted_and_what_the_target_chose(clien
         assert found["prompt"] == label
 
 
+async def test_what_typical_loosens_is_told_as_its_own_rule(client: httpx.AsyncClient) -> None:
+    entries, report = await chat_tells(client, verifier={"type": "typical", "epsilon": 0.01})
+    loosened = [entry["verification"] for entry in entries if entry["provenance"] == "typical"]
+    assert {seen["rule"] for seen in loosened} == {"typical"}
+    assert all(seen["entropy"] > 0 and seen["gap"] < 0 for seen in loosened)
+    assert report["loosened_tokens"] == {"deferred": 0, "calibrated": 0, "typical": len(loosened)}
+
+
 @pytest.mark.parametrize("verifier", ["off", "strict", {"type": "fly", "window": 1}, "csd", "hybrid"])
 async def test_nothing_is_invented_where_nothing_was_judged(client: httpx.AsyncClient, verifier: Any) -> None:
     drafts = {"num_draft_tokens": 5} if isinstance(verifier, dict) else {"num_draft_tokens": 8}

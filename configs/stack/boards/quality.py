@@ -21,7 +21,7 @@ def quality() -> Dashboard:
 def _loosened() -> list[Panel]:
     share = Query(f"{rate(LOOSENED, CHOSEN, 'verifier')} / {rate(GENERATED, CHOSEN, 'verifier')}", "{{verifier}}")
     rules = Query(rate(LOOSENED, CHOSEN, "rule"), "{{rule}}")
-    about = "Tokens a second: deferred (fly), calibrated (csd), lenient (lossy)."
+    about = "Tokens a second: deferred (fly), calibrated (csd), lenient (lossy), typical."
     return [
         lines("Loosened share", "Delivered tokens that are not the target's own choice.", "percentunit", share),
         lines("Loosened by rule", about, "suffix: tok/s", rules, stacked=True),

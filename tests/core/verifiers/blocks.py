@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from core.correction_memory import CorrectionMemory, MemorySnapshot
 from core.evidence import Evidence
 from core.provenance import Provenance
-from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams
+from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, TypicalParams
 
 NAN = float("nan")
 
@@ -19,6 +19,7 @@ def make_block(
     gap: Sequence[float] | None = None,
     protected: Sequence[bool] | None = None,
     draft: Sequence[int] | None = None,
+    probability: Sequence[float] | None = None,
 ) -> Evidence:
     """Evidence of K drafts. Choices are the drafts where native, else the draft + 100; the bonus is 999."""
     drafts = list(draft) if draft is not None else list(range(10, 10 + len(native)))
@@ -29,6 +30,7 @@ def make_block(
         choice=[*choice, 999],
         native=list(native),
         entropy=list(entropy) if entropy is not None else nothing,
+        probability=list(probability) if probability is not None else nothing,
         gap=list(gap) if gap is not None else nothing,
         protected=list(protected) if protected is not None else [False] * len(native),
         logprobs=None,
@@ -88,6 +90,17 @@ def slow_lossy(block: Evidence, params: LossyParams) -> set[int]:
     }
 
 
+def slow_typical(block: Evidence, params: TypicalParams) -> set[int]:
+    loosened = set()
+    for j in range(len(block.draft)):
+        if block.native[j] or block.protected[j] or math.isnan(block.entropy[j]) or math.isnan(block.probability[j]):
+            continue
+        enough = [params.epsilon, params.delta / math.e ** block.entropy[j]]
+        if block.probability[j] > min(enough):
+            loosened.add(j)
+    return loosened
+
+
 def positions(loosened: Sequence[Provenance | None], provenance: Provenance) -> set[int]:
     """Where the mask says `provenance`."""
     return {j for j, how in enumerate(loosened) if how is provenance}
@@ -105,8 +118,9 @@ def any_block(draw: st.DrawFn, max_drafts: int = 16) -> Evidence:
     gates = [math.log(0.01), math.log(0.3), math.log(0.6)]
     return make_block(
         native,
-        entropy=column(st.sampled_from([0.0, 0.29, 0.3, 0.5, 1.09, NAN])),
+        entropy=column(st.sampled_from([0.0, 0.29, 0.3, 0.5, 1.09, 2.5, NAN])),
         gap=column(st.sampled_from([0.0, -0.1, -1.0, -3.0, -9.0, float("-inf"), NAN, *gates])),
         protected=column(st.sampled_from([False, False, False, True])),
         draft=column(st.integers(0, 3)),
+        probability=column(st.sampled_from([0.0, 1e-9, 0.02, 0.03, 0.09, 0.1, 0.35, 0.5, NAN])),
     )

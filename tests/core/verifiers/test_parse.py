@@ -50,7 +50,7 @@ def test_every_verifier_parses_from_its_own_json(name: str) -> None:
 def test_unknown_names_list_the_allowed_ones(value: str) -> None:
     error = refusal(value)
     assert error.param == "verifier"
-    assert "off, strict, fly, csd, hybrid, lossy" in str(error)
+    assert "off, strict, fly, csd, hybrid, lossy, typical" in str(error)
     assert len(str(error)) < 200
 
 
@@ -112,6 +112,14 @@ def test_ratios_that_are_no_number_in_range(kind: str, ratio: object) -> None:
     assert "must be a number above 0 and at most 1, got " in str(error)
 
 
+@pytest.mark.parametrize("field", ["epsilon", "delta"])
+@pytest.mark.parametrize("value", [True, "0.1", None, 0, 1.01, float("nan")])
+def test_typicals_numbers_lie_above_0_and_at_most_at_1(field: str, value: object) -> None:
+    error = refusal({"type": "typical", field: value})
+    assert error.param == f"verifier.{field}"
+    assert "must be a number above 0 and at most 1, got " in str(error)
+
+
 def test_choices_are_listed() -> None:
     error = refusal({"type": "hybrid", "entropy": "top5"})
     assert str(error) == "verifier.entropy must be one of: top3, full, got 'top5'"
@@ -124,7 +132,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=8), inner, max_size=2),
     max_leaves=4,
 )
-FIELDS = ["entropy_threshold", "window", "entropy", "frequency_threshold", "frequency_unit", "ratio", "threshold"]
+FIELDS = [*FlyParams.model_fields, *CsdParams.model_fields, "threshold", "epsilon"]
 
 
 @given(
@@ -165,6 +173,6 @@ def test_window_warnings_say_what_is_lost() -> None:
 
 
 def test_verifiers_without_a_window_fit_any_block() -> None:
-    for name in ("off", "strict", "csd", "lossy"):
+    for name in ("off", "strict", "csd", "lossy", "typical"):
         assert check_window(VERIFIERS[name].params(), 0, from_request=True) is None
     assert check_window(FlyParams(window=0), 1, from_request=True) is None

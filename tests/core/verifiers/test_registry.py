@@ -19,11 +19,12 @@ LOOSEST: dict[str, dict[str, Any]] = {
     "csd": {"ratio": 1e-6, "frequency_threshold": 1e-9},
     "hybrid": {"window": 0, "entropy_threshold": 0.0, "ratio": 1e-6, "frequency_threshold": 1e-9},
     "lossy": {"threshold": 1e-6},
+    "typical": {"epsilon": 1e-12},
 }
 
 
 def test_names_and_types_agree() -> None:
-    assert list(VERIFIERS) == ["off", "strict", "fly", "csd", "hybrid", "lossy"]
+    assert list(VERIFIERS) == ["off", "strict", "fly", "csd", "hybrid", "lossy", "typical"]
     for name, verifier in VERIFIERS.items():
         assert verifier.name == name == verifier.params().type
 

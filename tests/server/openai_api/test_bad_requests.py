@@ -129,7 +129,7 @@ async def test_errors_say_what_is_allowed(client: httpx.AsyncClient) -> None:
         return error_of(await client.post(CHAT, json=chat_body(**change)), 400)
 
     assert "2" in await message(temperature=9)
-    assert "off, strict, fly, csd, hybrid, lossy" in await message(verifier="nope")
+    assert "off, strict, fly, csd, hybrid, lossy, typical" in await message(verifier="nope")
     assert "auto, model, prompt_lookup, multilevel" in await message(drafter="x")
     assert "from 1 to 32" in await message(num_draft_tokens=50)
     assert "system must come first" in await message(

@@ -122,7 +122,7 @@ async def test_provenance_comes_with_logprobs_when_asked(client: httpx.AsyncClie
     assert seen.count("bonus") == answer["speculation"]["bonus_tokens"]
 
 
-@pytest.mark.parametrize("verifier", ["off", "strict", "fly", "csd", "hybrid", "lossy"])
+@pytest.mark.parametrize("verifier", ["off", "strict", "fly", "csd", "hybrid", "lossy", "typical"])
 async def test_every_verifier_answers_and_reports(client: httpx.AsyncClient, verifier: str) -> None:
     answer = await chat(client, verifier=verifier, max_tokens=30, **PLAIN)
     report = answer["speculation"]

@@ -157,7 +157,7 @@ async def _series(client: httpx.AsyncClient) -> set[tuple[str, frozenset[tuple[s
 
 
 async def test_every_series_is_of_a_known_metric_and_carries_known_labels(client: httpx.AsyncClient) -> None:
-    for verifier in ("off", "strict", "fly", "csd", "hybrid", "lossy"):
+    for verifier in ("off", "strict", "fly", "csd", "hybrid", "lossy", "typical"):
         await chat(client, verifier=verifier, num_draft_tokens=8, max_tokens=20, **PLAIN)
     assert (await client.post("/v1/chat/completions", json=chat_body("king " * 400))).status_code == 400
     known = {metric.prometheus: metric for metric in METRICS}

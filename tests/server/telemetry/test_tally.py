@@ -11,14 +11,25 @@ from hypothesis import strategies as st
 from core.provenance import Provenance
 from core.round_plan import ItemResult
 from core.sequence import CommittedToken, Sequence
-from core.verifiers.params import CsdParams, FlyParams, LossyParams, StrictParams
+from core.verifiers.params import CsdParams, FlyParams, LossyParams, StrictParams, TypicalParams
 from server.telemetry.catalogue import Metric
 from server.telemetry.instruments import Values
 from server.telemetry.tally import Tally
 from tests.tiny import make_request
 
-RULES = {"fly": Provenance.DEFERRED, "csd": Provenance.CALIBRATED, "lossy": Provenance.LENIENT}
-VERIFIERS = {"strict": StrictParams(), "fly": FlyParams(), "csd": CsdParams(), "lossy": LossyParams()}
+RULES = {
+    "fly": Provenance.DEFERRED,
+    "csd": Provenance.CALIBRATED,
+    "lossy": Provenance.LENIENT,
+    "typical": Provenance.TYPICAL,
+}
+VERIFIERS = {
+    "strict": StrictParams(),
+    "fly": FlyParams(),
+    "csd": CsdParams(),
+    "lossy": LossyParams(),
+    "typical": TypicalParams(),
+}
 
 
 class Read:

@@ -25,7 +25,8 @@ COLOURS = """(pairs) => pairs.map(([front, back]) => {
 })"""
 PAIRS = [("text", "page"), ("text", "surface"), ("muted", "page"), ("muted", "raised"), ("accent", "surface")]
 PAIRS += [("on-accent", "accent"), ("danger", "surface"), ("warning", "page"), ("text", "danger-tint")]
-LINES = [(kind, "page") for kind in ("native", "bonus", "correction", "deferred", "calibrated", "lenient")]
+KINDS = ("native", "bonus", "correction", "deferred", "calibrated", "lenient", "typical")
+LINES = [(kind, "page") for kind in KINDS]
 
 
 def luminance(colour: list[int]) -> float:

@@ -8,11 +8,12 @@ export const KINDS = {
   deferred: { label: "deferred", says: "Drafted and loosened by fly: the target was undecided, and the next drafts agreed." },
   calibrated: { label: "calibrated", says: "Drafted and loosened by csd: a known replacement, and the logits nearly tie." },
   lenient: { label: "lenient", says: "Drafted and loosened by lossy: likely enough beside the best token." },
+  typical: { label: "typical", says: "Drafted and loosened by typical: likely enough for how undecided the target was." },
 };
 
 /** Kinds that are the target's own token at the end of a round. */
 export const ENDS_ROUND = new Set(["correction", "bonus", "target"]);
-export const LOOSENED = new Set(["deferred", "calibrated", "lenient"]);
+export const LOOSENED = new Set(["deferred", "calibrated", "lenient", "typical"]);
 
 export const VERIFIERS = {
   off: "The target alone, token by token.",
@@ -21,4 +22,5 @@ export const VERIFIERS = {
   csd: "Also a draft that the target is known to replace again and again, where their logits are close.",
   hybrid: "Whatever fly or csd accept.",
   lossy: "Any draft that is likely enough beside the best token: a baseline.",
+  typical: "Any draft that is likely enough for how undecided the target is.",
 };
