@@ -1,13 +1,13 @@
 """RoundPlan and RoundResult: what a round is to do, and what it gave."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from core.drafters.base import DraftStep
 from core.sequence import CommittedToken, Sequence
 
 
-@dataclass(frozen=True, slots=True)
-class RoundItem:
+class RoundItem(NamedTuple):
     """A sequence's share of a round. Its block table must hold target_tokens + num_tokens + num_drafts positions.
 
     num_tokens: known tokens to feed, 1 .. sequence.pending; fewer than pending is a prefill chunk

@@ -70,7 +70,8 @@ class Record:
     age: float = 1.0
 
     def forget(self, left: float) -> None:
-        self.age = max(self.age * left, _OLDEST)
+        age = self.age * left
+        self.age = age if age > _OLDEST else _OLDEST
 
     def settle(self) -> None:
         """Turn the age into trials that are gone, so that a new one may be added."""
@@ -82,6 +83,27 @@ class Record:
 
 def _record(kinds: int) -> Record:
     return Record([Tally() for _ in range(kinds)])
+
+
+class Chances(NamedTuple):
+    """Of one drafter's drafts. first: as in Record; later: behind an accepted one."""
+
+    first: tuple[float, ...]
+    later: float
+
+
+class Word(NamedTuple):
+    """All that an Acceptance says, side by side: its children ask for it in every round. per_turn: by the suffix that
+    lookup found, from none on."""
+
+    model: Chances
+    lookup: Chances
+    loosening: float
+    per_turn: tuple[float, ...]
+    doubt: float
+
+
+_GUESSES = Word(Chances((_FIRST,), _LATER), Chances(_FIRST_BY_MATCH, _LATER), _LOOSENED, _PER_TURN, _MISTAKES)
 
 
 @dataclass(slots=True)
@@ -97,50 +119,68 @@ class Acceptance:
     deferred: Tally = field(default_factory=Tally)
     turns: list[Tally] = field(default_factory=lambda: [Tally() for _ in _PER_TURN])
     mistakes: Tally = field(default_factory=Tally)
+    _word: Word | None = field(default=None, init=False, repr=False, compare=False)  # until it learns something
 
     def record(self, drafter: str) -> Record:
         return self.lookup if drafter == "prompt_lookup" else self.model
 
+    def word(self) -> Word:
+        """Everything below, for those whose parent it is."""
+        if self._word is None or self.parent is not None:
+            model, lookup = (
+                Chances(tuple(self.chances(drafter, kind + 1)[0] for kind in range(kinds)), self.later(drafter))
+                for drafter, kinds in (("model", 1), ("prompt_lookup", LONGEST_MATCH))
+            )
+            per_turn = tuple(self.per_turn(match) for match in range(len(_PER_TURN)))
+            self._word = Word(model, lookup, self.loosening(), per_turn, self.doubt())
+        return self._word
+
+    @property
+    def _parents(self) -> Word:
+        return _GUESSES if self.parent is None else self.parent.word()
+
+    def chances(self, drafter: str, match: int) -> tuple[float, float]:
+        """Of the block's first draft, and of one behind an accepted one. match: how long a suffix lookup found."""
+        looks_up, said = drafter == "prompt_lookup", self._parents
+        record, parents = (self.lookup, said.lookup) if looks_up else (self.model, said.model)
+        kind, weight = _kind(drafter, match), self.weight / record.age
+        return record.first[kind].mean(parents.first[kind], weight), record.later.mean(parents.later, weight)
+
     def first(self, drafter: str, match: int) -> float:
-        """Of the block's first draft. match: how long a suffix lookup found."""
-        record, step = self.record(drafter), _kind(drafter, match)
-        if self.parent is not None:
-            parent = self.parent.first(drafter, match)
-        else:
-            parent = _FIRST_BY_MATCH[step] if drafter == "prompt_lookup" else _FIRST
-        return record.first[step].mean(parent, self.weight / record.age)
+        return self.chances(drafter, match)[0]
 
     def later(self, drafter: str) -> float:
-        """Of a draft behind an accepted one."""
-        parent = _LATER if self.parent is None else self.parent.later(drafter)
-        record = self.record(drafter)
-        return record.later.mean(parent, self.weight / record.age)
+        return self.chances(drafter, 0)[1]
 
     def loosening(self) -> float:
         """Of a mismatch with its window inside the block: that it is loosened."""
-        parent = _LOOSENED if self.parent is None else self.parent.loosening()
-        return self.deferred.mean(parent, self.weight)
+        return self.deferred.mean(self._parents.loosening, self.weight)
 
     def per_turn(self, match: int) -> float:
         """Drafts that one draft forward yields under `multilevel`, in a block before which lookup found so long a
         suffix; at least 1."""
         kind = min(match, LONGEST_MATCH)
-        parent, turns = _PER_TURN[kind] if self.parent is None else self.parent.per_turn(match), self.turns[kind]
-        return max(1.0, (turns.hits + parent * self.weight) / (turns.trials + self.weight))
+        turns = self.turns[kind]
+        return max(1.0, (turns.hits + self._parents.per_turn[kind] * self.weight) / (turns.trials + self.weight))
 
     def doubt(self) -> float:
         """Drafts that are wrong for each that the draft model, by its own confidence, expected to be.
 
         The target takes most of what a small model is in doubt about, so that one stopped by its own word alone would
         stop far too early; a few blocks show by how much."""
-        parent = _MISTAKES if self.parent is None else self.parent.doubt()
-        found = (self.mistakes.hits + parent) / (self.mistakes.trials + 1.0)
+        found = (self.mistakes.hits + self._parents.doubt) / (self.mistakes.trials + 1.0)
         return min(max(found, _FEWEST), _MOST_MISTAKES)
+
+    def forget(self, drafter: str, left: float) -> None:
+        """A round went by in which it did not draft."""
+        self.record(drafter).forget(left)
+        self._word = None
 
     def note(self, outcome: Outcome) -> None:
         """Learn from a block; one without drafts, or of tokens that a grammar forced, teaches nothing."""
         if outcome.drafted == 0 or outcome.drafter == "none":
             return
+        self._word = None
         record = self.record(outcome.drafter)
         record.settle()
         first = record.first[_kind(outcome.drafter, outcome.match)]

@@ -20,6 +20,7 @@ a round, the next round holds that part back for it, once. So at worst they take
 import itertools
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from core.drafters.model import DraftReach
 from core.forward_costs import LiveCosts
@@ -29,7 +30,6 @@ from core.sequence import SequenceState
 from scheduler.admission import WaitingRoom
 from scheduler.draft_feed import DraftFeed
 from scheduler.draft_planner import DraftPlanner
-from scheduler.drafting import is_loose
 from scheduler.job import Job
 from scheduler.limits import SchedulerLimits
 from scheduler.sharing import Share, share_decode_rows, share_prefill_rows, total_rows
@@ -157,7 +157,7 @@ class Batcher:
     def _give_blocks(self, shares: list[Share], preempted: list[Job]) -> list[Share]:
         """Grow the block tables, most urgent first; returns the shares that can run."""
         granted = []
-        for share in sorted(shares, key=lambda share: share.job.rank):
+        for share in sorted(shares, key=attrgetter("job.rank")):
             while share.job in self.running:
                 if self._grow(share):
                     granted.append(share)
@@ -176,7 +176,7 @@ class Batcher:
             return True
         room = (len(sequence.blocks) + pool.num_free) * pool.block_size - sequence.target_tokens
         num_tokens, num_drafts = share.num_tokens, 0
-        if room >= num_tokens and not is_loose(sequence.request):
+        if room >= num_tokens and not share.job.loose:
             num_drafts = room - num_tokens
         elif share.prefill:
             # One token less than all of them, lest the round end the prefill of a loose block without its drafts.

@@ -18,6 +18,7 @@ of its answer. Nobody waits for a first token: it needs no drafts.
 """
 
 from collections.abc import Collection, Iterable
+from operator import attrgetter
 
 from core.drafters.base import MODEL_DRAFTERS
 from core.drafters.model import DraftReach, drafts_with_model
@@ -41,17 +42,18 @@ class DraftFeed:
         self._written: set[int] = set()  # blocks that somebody feeds in this round
 
     def consider_all(self, jobs: Iterable[Job]) -> None:
-        for job in sorted(jobs, key=lambda job: job.rank):
+        for job in sorted(jobs, key=attrgetter("rank")):
             self.consider(job)
 
     def consider(self, job: Job) -> None:
         """Decide whether a running job may draft; the more urgent ones come first. O(1) unless it lags."""
         self._upto.pop(job, None)  # of before it was preempted, in this very plan
-        started = job.sequence.output_len > 0
-        job.drafts_wait = started and self._lags(job) and not self._allow(job)
-        if started and not job.drafts_wait and self._wants_model(job):
-            # A newcomer of this very plan may come to share them.
-            self._written.update(self._unfed(job))
+        job.drafts_wait = False
+        if job.sequence.output_len and self._wants_model(job):
+            job.drafts_wait = self._lags(job) and not self._allow(job)
+            if not job.drafts_wait:
+                # A newcomer of this very plan may come to share them.
+                self._written.update(self._unfed(job))
 
     def catch_ups(self, running: Collection[Job], shares: Iterable[Share]) -> dict[Job, CatchUp]:
         """Orders for the round in which the jobs have these shares.
@@ -61,7 +63,8 @@ class DraftFeed:
         """
         share_of = {share.job: share for share in shares}
         for job, share in share_of.items():
-            if not job.sequence.output_len and share.num_tokens < job.sequence.pending and self._lags(job):
+            first = not job.sequence.output_len and share.num_tokens < job.sequence.pending
+            if first and self._wants_model(job) and self._lags(job):
                 self._allow(job)
         orders = {}
         for job, allowed in self._upto.items():
@@ -82,14 +85,13 @@ class DraftFeed:
         return asked and drafts_with_model(job.sequence, self._reach)
 
     def _lags(self, job: Job) -> bool:
-        """Whether the draft lacks more than a round leaves behind, or KV that others lack in the same blocks."""
+        """Whether the draft, which is to draft for it, lacks more than a round leaves behind, or KV that others lack in
+        the same blocks."""
         sequence = job.sequence
-        if not self._wants_model(job):
-            return False
         self._pool.refresh_draft_watermark(sequence)
         if len(sequence.tokens) - sequence.draft_tokens > 1 + sequence.request.num_draft_tokens:
             return True
-        return any(self._pool.is_shared(block) for block in self._unfed(job))
+        return any(map(self._pool.is_shared, self._unfed(job)))
 
     def _unfed(self, job: Job) -> list[int]:
         """Blocks of computed tokens that the draft has not read, or not to their end."""

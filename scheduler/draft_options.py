@@ -12,6 +12,7 @@ from scheduler.job import Job
 USUAL_ANSWER = 128  # tokens that an answer has at first, for all that is known: max_tokens is often far more
 USUAL_ROUND = 4  # tokens of a round with drafts
 _LOOKUP = frozenset(LOOKUP_DRAFTERS)
+_NOT_FOUND = LookupMatch([], 0)
 
 
 class DraftOptions:
@@ -40,20 +41,19 @@ class DraftOptions:
             return options, 0
         if forced := min(cap, sequence.forced):
             options.append(Option("none", 1.0, 1.0, forced))
-        drafters = (sequence.request.drafter, *sequence.request.other_drafters)
-        looks_up = not _LOOKUP.isdisjoint(drafters)
-        found = peek(sequence, cap, self._max_ngram) if looks_up else LookupMatch([], 0)
-        for drafter in drafters:
+        looks_up = not _LOOKUP.isdisjoint(job.drafters)
+        found = peek(sequence, cap, self._max_ngram) if looks_up else _NOT_FOUND
+        for drafter in job.drafters:
             if drafter == "prompt_lookup":
                 if found.length:
-                    first = known.first(drafter, found.length)
-                    options.append(Option(drafter, first, known.later(drafter), len(found.tokens)))
+                    first, later = known.chances(drafter, found.length)
+                    options.append(Option(drafter, first, later, len(found.tokens)))
             elif drafts_with_model(sequence, self._reach):
                 most = model_draft_limit(sequence, cap, self._reach)
                 per_turn = known.per_turn(found.length) if drafter == "multilevel" else 1.0
                 backlog = 0.0 if costs is None else _backlog(sequence, costs)
-                lag = backlog / _rounds_left(sequence)
-                first, later = known.first(drafter, 0), known.later(drafter)
+                lag = backlog / _rounds_left(sequence) if backlog else 0.0
+                first, later = known.chances(drafter, 0)
                 options.append(Option(drafter, first, later, most, per_turn, lag, backlog))
         return options, found.length
 

@@ -1,6 +1,7 @@
 """Drafting: what a job remembers of its drafts, and what it wants to draft in the round being planned."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from core.round_plan import ItemResult
 from core.sequence import GenerationRequest
@@ -12,8 +13,7 @@ MOST_HITS = 4  # probes in a row, each following at once on one that was right
 FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # rounds without a drafter's drafts before its next probe
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """num_drafts of `drafter`, going on while they are likely enough (RoundItem: min_reach, min_guessed_reach, doubt,
     forgiving). match: tokens of the suffix that lookup found. tokens: that the round is expected to deliver for it.
     probe: it is not expected to pay, but to show whether drafting does again."""
@@ -70,7 +70,10 @@ class Drafting:
     hold: bool = False
 
     def pause(self, drafter: str) -> Pause:
-        return self.pauses.setdefault(drafter, Pause())
+        found = self.pauses.get(drafter)
+        if found is None:
+            found = self.pauses[drafter] = Pause()
+        return found
 
     def learn(self, wish: Wish, asked: int, result: ItemResult) -> Outcome:
         """Note what became of a wish, of which `asked` drafts found room in the round; its outcome."""
@@ -83,7 +86,7 @@ class Drafting:
                 self._end(self.pause(drafter), wish.probe, outcome.accepted > 0)
             else:
                 self.pause(drafter).idle += 1
-                self.acceptance.record(drafter).forget(FORGET)
+                self.acceptance.forget(drafter, FORGET)
         self.acceptance.note(outcome)
         return outcome
 
@@ -118,6 +121,7 @@ def window_of(request: GenerationRequest) -> int:
 def _outcome(wish: Wish, asked: int, result: ItemResult, window: int) -> Outcome:
     """A drafter that was asked and had nothing to give, since its grammar forbids it, was wrong once. Where the
     answer ended within the block, what lies behind the end was never judged."""
+    loose = is_loose(result.sequence.request)
     cut = result.accepted > 0 and len(result.tokens) == result.accepted
     drafted = result.accepted if cut else result.drafted
     return Outcome(
@@ -125,7 +129,7 @@ def _outcome(wish: Wish, asked: int, result: ItemResult, window: int) -> Outcome
         match=wish.match,
         drafted=1 if asked and not drafted else drafted,
         accepted=result.accepted,
-        loosened=tuple(j for j, token in enumerate(result.tokens) if token.provenance.loosened),
+        loosened=tuple([j for j, token in enumerate(result.tokens) if token.provenance.loosened]) if loose else (),
         turns=0 if cut else result.draft_turns,
         doubt=_doubt(result.reaches[: min(result.accepted + 1, drafted)]) if result.reaches else None,
         window=window,

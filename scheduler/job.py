@@ -19,8 +19,9 @@ class Job:
     Times are in seconds on one monotonic clock. arrival: running number of the submission. started_at:
     when a round first took it. preempted_at: each time it had to make room. last_turn: number of its last turn to
     decode, counted over all jobs; 0 before the first. drafts_wait: it may not draft in the round being planned
-    (draft_feed.py). drafting: what it wants to draft (draft_planner.py). loose: its verifier may loosen, so that its
-    answer depends on where draft blocks end. rank: smaller is more urgent; decides admission and who is preempted.
+    (draft_feed.py). drafting: what it wants to draft (draft_planner.py). drafters: those that may draft for it. loose:
+    its verifier may loosen, so that its answer depends on where draft blocks end. rank: smaller is more urgent; decides
+    admission and who is preempted.
     """
 
     sequence: Sequence
@@ -33,15 +34,18 @@ class Job:
     last_turn: int = 0
     drafts_wait: bool = False
     drafting: Drafting = field(default_factory=Drafting)
+    drafters: tuple[str, ...] = field(init=False)
     loose: bool = field(init=False)
     rank: tuple[float, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.loose = is_loose(self.sequence.request)
+        request = self.sequence.request
+        self.drafters = request.drafter, *request.other_drafters
+        self.loose = is_loose(request)
         # Smaller is more urgent. "Priority minus age" orders any two jobs the same at all times, since both
         # age alike, so the age can be replaced by the time of submission and the rank never changes: what
         # was submitted 30 s earlier beats one step of priority, hence every job's turn comes.
-        self.rank = (self.sequence.request.priority + self.submitted_at / AGE_SECONDS, self.arrival)
+        self.rank = (request.priority + self.submitted_at / AGE_SECONDS, self.arrival)
 
     @property
     def request_id(self) -> str:
@@ -50,7 +54,8 @@ class Job:
     @property
     def decoding(self) -> bool:
         """Whether its next round is a verification round; otherwise it has prompt (or recomputed) tokens to feed."""
-        return self.sequence.output_len > 0 and self.sequence.pending == 1
+        sequence, known = self.sequence, len(self.sequence.tokens)
+        return known - sequence.target_tokens == 1 and known > sequence.prompt_len
 
     def publish(self, tokens: tuple[CommittedToken, ...], now: float) -> bool:
         """Tell the consumer what a round delivered at monotonic time `now`; whether its first token was among it."""

@@ -8,9 +8,9 @@ not have fitted behind strict and would wait; next round it is first in turn.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from core.round_plan import RoundItem
-from scheduler.drafting import is_loose
 from scheduler.job import Job
 
 BACKGROUND_CHUNK = 16  # of a round's chunk, at most: whoever arrives meanwhile waits for that round
@@ -61,7 +61,7 @@ def wanted_drafts(job: Job, max_context: int) -> int:
     wanted = min(request.num_draft_tokens, max_context - len(sequence.tokens))
     if job.drafting.most is not None:
         wanted = min(wanted, job.drafting.most)
-    if not is_loose(request):
+    if not job.loose:
         wanted = min(wanted, request.max_tokens - sequence.output_len - 1)
     return max(wanted, 0)
 
@@ -74,11 +74,11 @@ def share_decode_rows(jobs: Iterable[Job], rows: int, max_context: int) -> list[
     """
     shares: list[Share] = []
     cuttable: list[tuple[int, Share]] = []
-    for job in sorted(jobs, key=lambda job: (job.last_turn, job.rank)):
+    for job in sorted(jobs, key=attrgetter("last_turn", "rank")):
         if job.loose and (job.drafts_wait or job.drafting.hold):
             continue
         wanted = wanted_drafts(job, max_context)
-        share = Share(job, 1, wanted if is_loose(job.sequence.request) else 0, prefill=False)
+        share = Share(job, 1, wanted if job.loose else 0, prefill=False)
         if share.rows > rows:
             continue
         rows -= share.rows
@@ -114,7 +114,7 @@ def share_prefill_rows(job: Job, chunk: int, rows: int, max_context: int, scored
     if num_tokens == pending:
         num_drafts = wanted_drafts(job, max_context)
         fits = num_tokens + num_drafts <= rows
-        if is_loose(job.sequence.request):
+        if job.loose:
             if job.drafts_wait or not fits:
                 num_tokens, num_drafts = num_tokens - 1, 0
         elif not fits:

@@ -19,9 +19,9 @@ from core.sequence import CommittedToken, GenerationRequest, Sequence
 from core.verifiers.params import FlyParams, OffParams, StrictParams, VerifierParams
 from scheduler.admission import WaitingRoom
 from scheduler.batching import Batch, Batcher
+from scheduler.drafting import is_loose
 from scheduler.job import Job
 from scheduler.limits import SchedulerLimits
-from scheduler.sharing import is_loose
 from scheduler.stats import Totals
 
 VERIFIERS: dict[str, VerifierParams] = {"off": OffParams(), "strict": StrictParams(), "fly": FlyParams()}
