@@ -1,10 +1,10 @@
 """CSD's correction memory: which draft tokens the target keeps rejecting, and for what.
 
-One memory belongs to one pair of models. It holds a table per proposer, because the pairs that a draft
-model gets wrong differ from those that text lookup does. It is calibrated offline: plain strict
-speculation over prompts, the first mismatch of every round recorded, ungated (`ItemResult.corrected`).
-While serving it is static, unless it is a LearningMemory (correction_learning.py): a memory that learns
-makes answers depend on other people's traffic.
+One memory belongs to one pair of models. It holds a table per proposer, because what a draft model gets
+wrong differs from what text lookup does, and that from what the other drafters do. It is calibrated
+offline: plain strict speculation over prompts, the first mismatch of every round recorded, ungated
+(`ItemResult.corrected`). While serving it is static, unless it is a LearningMemory (correction_learning.py): a
+memory that learns makes answers depend on other people's traffic.
 
 What is recorded during a round waits in a buffer until `merge_round`. So every sequence of a round sees
 the same memory, and the order in which they are verified changes nothing.
@@ -21,7 +21,7 @@ from core.correction_table import MemorySnapshot, pair_key
 
 __all__ = ["DEFAULT_CAP", "PROPOSERS", "CorrectionMemory", "MemoryFileError", "MemorySnapshot", "proposer_of"]
 
-PROPOSERS = ("model", "prompt_lookup")
+PROPOSERS = ("model", "prompt_lookup", "token_recycling", "datastore")
 DEFAULT_CAP = 4_000_000  # pairs per proposer; 64 MB
 
 _EMPTY = MemorySnapshot()
@@ -141,7 +141,12 @@ class CorrectionMemory:
     def save(self, path: Path) -> None:
         """Write to one file, replacing it atomically; buffers are merged first. OSError if that fails."""
         self.merge_round()
-        tables = {proposer: table.fold(self.cap) for proposer, table in self._tables.items()}
+        # Without the empty ones: programs that do not know their proposers read the rest.
+        tables = {
+            proposer: table.fold(self.cap)
+            for proposer, table in self._tables.items()
+            if table.num_pairs or table.calibrated_samples or table.calibrated_tokens
+        }
         write_memory(path, MemoryContents(self.target, self.draft, self.created, tables, self.origin))
 
     @classmethod

@@ -17,6 +17,7 @@ example: token 130 lies in block 2 (ids 128..191). Its block's hash gives m = 0.
 130 is not 135, so E(130) = 0.01 + e(130). A vocabulary padded to another size sees the same E.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,6 +74,20 @@ def _exponential(bits: Tensor) -> Tensor:
     so the variate is at least 1.1e-16 and at most 36.8."""
     uniform = (bits >> 12).bitwise_and_((1 << 52) - 1).double().add_(0.5).mul_(2.0**-52)
     return uniform.log_().neg_()
+
+
+def exponential(key: int, token: int) -> float:
+    """E(token) of the race with this key (`race_key`), for the few tokens of a race on the host; that of the tensors
+    but for the last bit of its logarithms."""
+    bits = mix((((token >> _BLOCK_BITS) + 1) * _GOLDEN + mix(key ^ _BLOCK_DOMAIN)) & _MASK64)
+    minimum = _variate(bits) / BLOCK
+    if token == (token >> _BLOCK_BITS) * BLOCK + (bits & (BLOCK - 1)):
+        return minimum
+    return minimum + _variate(mix(((token + 1) * _GOLDEN + key) & _MASK64))
+
+
+def _variate(bits: int) -> float:
+    return -math.log(((bits >> 12) + 0.5) * 2.0**-52)
 
 
 Race = tuple[SamplingParams, int]

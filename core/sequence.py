@@ -18,6 +18,7 @@ from core.penalty_columns import PenaltyColumns
 from core.provenance import FinishReason, Provenance, Verdict
 from core.sampling_params import SamplingParams
 from core.spans import SpanTracker
+from core.successor_table import SuccessorTable
 from core.verifiers.params import VerifierParams
 
 
@@ -34,9 +35,9 @@ class GenerationRequest:
     """One sequence to generate, resolved: no defaults are left to fill in.
 
     end_token_ids: EOS unless the request ignores it, and its own stop tokens; any of them ends the
-    answer and is itself delivered as the last token. drafter: "none", "model", "prompt_lookup" or
-    "multilevel"; other_drafters: those that may draft in its place. num_draft_tokens: K, at most so many drafts a
-    round. adaptive: as many as pay, rather than K. strict_prefix: the first output tokens that are never loosened.
+    answer and is itself delivered as the last token. drafter: "none" or one of core.drafters.base.DRAFTERS;
+    other_drafters: those that may draft in its place. num_draft_tokens: K, at most so many drafts a round.
+    adaptive: as many as pay, rather than K. strict_prefix: the first output tokens that are never loosened.
     max_tokens: output tokens; 0 computes the prompt and answers nothing.
     prompt_logprobs: None for none; otherwise the prompt's own tokens are reported with so many alternatives, from
     the one behind position scored_from on.
@@ -152,6 +153,7 @@ class Sequence:
         self.counters = Counters()
         self.prompt_logprobs: list[TokenLogprobs] = []  # of the prompt's tokens from the second on, as far as known
         self.ngrams: NgramIndex | None = None  # built by the first lookup, grows with verified tokens
+        self.successors: SuccessorTable | None = None  # likewise, for token recycling; learns from checked rows
         # Penalties need counts of what is out and the set of prompt tokens; kept only where asked for.
         self.output_counts: Counter[int] = Counter()
         repeats_count = request.sampling.repetition_penalty != 1.0

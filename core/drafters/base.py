@@ -5,16 +5,24 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from core.grammar import Grammar, explore
-from core.sequence import Sequence
+from core.sequence import GenerationRequest, Sequence
 
-DRAFTERS = ("model", "prompt_lookup", "multilevel")
+DRAFTERS = ("model", "prompt_lookup", "multilevel", "token_recycling", "datastore")
 """All drafters by name."""
 
 MODEL_DRAFTERS = ("model", "multilevel")
 """Those that run the draft model."""
 
+FREE_DRAFTERS = ("prompt_lookup", "token_recycling", "datastore")
+"""Those that cost no forward."""
+
 LOOKUP_DRAFTERS = ("prompt_lookup", "multilevel")
 """Those that look into the text so far."""
+
+
+def drafters_of(request: GenerationRequest) -> tuple[str, ...]:
+    """Those that may draft for the request."""
+    return request.drafter, *request.other_drafters
 
 
 class DraftStep(NamedTuple):

@@ -6,8 +6,8 @@ extraction. The index lives on the sequence and grows with its verified tokens o
 
 from collections.abc import Iterable
 
-from core.drafters.base import DraftJob, explore_behind, legal_part
-from core.drafters.forced import force
+from core.drafters.base import DraftJob
+from core.drafters.proposing import draft_freely, keep_legal
 from core.ngram_index import LookupMatch, NgramIndex
 from core.sequence import Sequence
 
@@ -65,11 +65,7 @@ def guess(wants: list[tuple[DraftJob, int]], max_ngram: int, trust: int | None =
             guesses.append((job, found if trust is None else found[: trust * length]))
         else:
             guesses.append((job, []))
-    explore_behind((job, found) for job, found in guesses if found)
-    return [
-        found if (grammar := job.sequence.grammar) is None or not found else legal_part(grammar, job.drafts, found)
-        for job, found in guesses
-    ]
+    return keep_legal(guesses)
 
 
 def draft_by_lookup(jobs: list[DraftJob], max_ngram: int) -> None:
@@ -77,8 +73,4 @@ def draft_by_lookup(jobs: list[DraftJob], max_ngram: int) -> None:
 
     max_ngram: longest suffix looked for, in tokens; shorter ones are tried after it.
     """
-    while jobs := force(jobs):
-        found = guess([(job, job.limit - len(job.drafts)) for job in jobs], max_ngram)
-        going_on = [bool(tokens) and job.extend(tokens) for job, tokens in zip(jobs, found, strict=True)]
-        # Only behind what a grammar forces may lookup find more than it found here.
-        jobs = [job for job, more in zip(jobs, going_on, strict=True) if more and job.sequence.grammar is not None]
+    draft_freely(jobs, lambda wants: guess(wants, max_ngram))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from server.config_report.devices import configured_tokens, least_bytes
 from server.config_report.facts import ModelFacts
+from server.datastore_settings import DatastoreError
 from server.device_memory import DeviceMemory
 from server.memory import by_device
 from server.memory_settings import is_url
@@ -27,6 +28,7 @@ def missing(
     yield from _weights(models)
     yield from _disk(settings, models)
     yield from _correction_memory(settings)
+    yield from _datastore(settings)
     if not machine.has_flash_attn and any(
         m.placed.cuda_index is not None and m.placed.attention == "auto" for m in models
     ):
@@ -38,6 +40,14 @@ def _correction_memory(settings: Settings) -> Iterator[str]:
     memory = settings.speculation.correction_memory
     if memory is not None and not is_url(memory.source) and not (file := Path(memory.source)).is_file():
         yield f"speculation.correction_memory: no file {file.absolute()}"
+
+
+def _datastore(settings: Settings) -> Iterator[str]:
+    try:
+        if settings.speculation.datastore is not None:
+            settings.speculation.datastore.paths()
+    except DatastoreError as error:
+        yield str(error)
 
 
 def _memory(settings: Settings, models: list[ModelFacts], here: Mapping[str, DeviceMemory]) -> Iterator[str]:

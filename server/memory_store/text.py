@@ -28,6 +28,7 @@ class TokenTexts(Protocol):
 
 
 Amount = Annotated[int, Field(ge=0, lt=1 << 63)]
+Proposer = Literal["model", "prompt_lookup", "token_recycling", "datastore"]  # a test holds it against PROPOSERS
 Checked = TypeVar("Checked", bound=BaseModel)
 TokenId = Annotated[int, Field(ge=0, lt=TOKEN_LIMIT)]
 
@@ -50,11 +51,11 @@ class _Header(_Line):
     created: str
     runs: list[dict[str, Any]]
     samples: list[Amount]
-    tables: dict[Literal["model", "prompt_lookup"], _TableLine]
+    tables: dict[Proposer, _TableLine]
 
 
 class _Pair(_Line):
-    proposer: Literal["model", "prompt_lookup"]
+    proposer: Proposer
     draft: TokenId
     target: TokenId
     count: Annotated[int, Field(ge=1, lt=COUNT_LIMIT)]

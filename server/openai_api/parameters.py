@@ -19,6 +19,8 @@ from server.serving_config import ServingConfig
 from server.text.constraints import Constraint
 from server.text.stop_strings import StopAutomaton
 
+_PREFERRED = ("multilevel", "model", "prompt_lookup", "datastore", "token_recycling")  # as "auto" goes
+
 
 @dataclass(frozen=True, slots=True)
 class _Speculation:
@@ -182,7 +184,7 @@ def _speculation(body: Body, config: ServingConfig, model: LiveModel) -> _Specul
         raise invalid(f"{error}.", error.param) from error
     verifier, demoted = model.auditor.admitted(asked)
     able = [name for name in config.allowed_drafters if name in model.engine.drafters]
-    drafter = _drafter(body, config, able)
+    drafter = _drafter(body, config, able, model)
     drafts = _num_draft_tokens(body, config)
     adaptive = (body.draft_length or config.default_draft_length) == "adaptive"
     if verifier.type == "off":
@@ -207,17 +209,19 @@ def _without_memory(verifier: VerifierParams, drafter: str, model: LiveModel) ->
     return f"No correction memory is loaded for the drafter '{drafter}': {effect}."
 
 
-def _drafter(body: Body, config: ServingConfig, able: list[str]) -> str:
+def _drafter(body: Body, config: ServingConfig, able: list[str], model: LiveModel) -> str:
     """The drafter by its own name; "auto" is the best of the able, those that this server has and allows."""
     name = config.default_drafter if body.drafter is None else body.drafter
     if name == "auto":
-        preferred = [known for known in ("multilevel", "model", "prompt_lookup") if known in able]
+        preferred = [known for known in _PREFERRED if known in able]
         if not preferred:
             raise invalid("no drafter is available on this server; use the verifier 'off'.", "drafter")
         return preferred[0]
     if name not in able:
-        shown = shorten(repr(name), 80)
-        raise invalid(f"'drafter' {shown} is not available; allowed: {', '.join(['auto', *able])}.", "drafter")
+        shown, why = shorten(repr(name), 80), ""
+        if name == "datastore" and name not in model.engine.drafters:
+            why = ": this server has no files for it (speculation.datastore)"
+        raise invalid(f"'drafter' {shown} is not available{why}; allowed: {', '.join(['auto', *able])}.", "drafter")
     return name
 
 
