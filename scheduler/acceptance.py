@@ -5,13 +5,16 @@ which is higher: text is predictable in stretches. So the s-th draft is reached 
 
     reach(s) = first * later ** (s - 1)
 
-Lookup's first draft is further told apart by how long a suffix was found again (1, 2, 3, 4 or more tokens). Old
+Lookup's first draft is further told apart by how long a suffix was found again (1, 2, 3, 4 or more tokens), so is the
+datastore's, and token recycling's by how sure the target was of it when it last looked (1 to 4). Old
 outcomes fade. Before there are any, and mixed with the few there are, the parent speaks: for a strict sequence
 the mean of all on this server, for a loose one a fixed guess, since its history alone may decide (ALGORITHMS 2).
 """
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from core.drafters.base import FREE_DRAFTERS
 
 LONGEST_MATCH = 4
 CERTAIN = 0.98  # no draft is certain
@@ -24,7 +27,8 @@ _OLDEST = 1e-6  # age, at which trials count for nothing
 
 
 class Outcome(NamedTuple):
-    """What became of one block. match: tokens of the suffix that lookup found, 0 where it was not asked. drafted: how
+    """What became of one block. match: tokens of the suffix that lookup found, or what stands for them; 0 where there
+    is no such thing. drafted: how
     many; accepted: the leading ones delivered, loosened ones included; loosened: which of them, by position in the
     block. turns: draft forwards. doubt: of the drafts that were checked, up to and including the first mismatch, how
     many the draft model expected to be wrong; None if it was not asked. window: drafts that must follow a loosened one
@@ -93,17 +97,18 @@ class Chances(NamedTuple):
 
 
 class Word(NamedTuple):
-    """All that an Acceptance says, side by side: its children ask for it in every round. per_turn: by the suffix that
-    lookup found, from none on."""
+    """All that an Acceptance says, side by side: its children ask for it in every round. free: of the drafters that
+    cost no forward. per_turn: by the suffix that lookup found, from none on."""
 
     model: Chances
-    lookup: Chances
+    free: dict[str, Chances]
     loosening: float
     per_turn: tuple[float, ...]
     doubt: float
 
 
-_GUESSES = Word(Chances((_FIRST,), _LATER), Chances(_FIRST_BY_MATCH, _LATER), _LOOSENED, _PER_TURN, _MISTAKES)
+_FREE = dict.fromkeys(FREE_DRAFTERS, Chances(_FIRST_BY_MATCH, _LATER))
+_GUESSES = Word(Chances((_FIRST,), _LATER), _FREE, _LOOSENED, _PER_TURN, _MISTAKES)
 
 
 @dataclass(slots=True)
@@ -115,24 +120,27 @@ class Acceptance:
     weight: float = 4.0
     fade: float = 0.95
     model: Record = field(default_factory=lambda: _record(1))
-    lookup: Record = field(default_factory=lambda: _record(LONGEST_MATCH))
+    free: dict[str, Record] = field(default_factory=lambda: {name: _record(LONGEST_MATCH) for name in FREE_DRAFTERS})
     deferred: Tally = field(default_factory=Tally)
     turns: list[Tally] = field(default_factory=lambda: [Tally() for _ in _PER_TURN])
     mistakes: Tally = field(default_factory=Tally)
     _word: Word | None = field(default=None, init=False, repr=False, compare=False)  # until it learns something
 
     def record(self, drafter: str) -> Record:
-        return self.lookup if drafter == "prompt_lookup" else self.model
+        return self.free.get(drafter, self.model)
 
     def word(self) -> Word:
         """Everything below, for those whose parent it is."""
         if self._word is None or self.parent is not None:
-            model, lookup = (
-                Chances(tuple(self.chances(drafter, kind + 1)[0] for kind in range(kinds)), self.later(drafter))
-                for drafter, kinds in (("model", 1), ("prompt_lookup", LONGEST_MATCH))
-            )
+            model = Chances((self.first("model", 0),), self.later("model"))
+            free = {
+                drafter: Chances(
+                    tuple(self.first(drafter, match) for match in range(1, LONGEST_MATCH + 1)), self.later(drafter)
+                )
+                for drafter in FREE_DRAFTERS
+            }
             per_turn = tuple(self.per_turn(match) for match in range(len(_PER_TURN)))
-            self._word = Word(model, lookup, self.loosening(), per_turn, self.doubt())
+            self._word = Word(model, free, self.loosening(), per_turn, self.doubt())
         return self._word
 
     @property
@@ -140,9 +148,9 @@ class Acceptance:
         return _GUESSES if self.parent is None else self.parent.word()
 
     def chances(self, drafter: str, match: int) -> tuple[float, float]:
-        """Of the block's first draft, and of one behind an accepted one. match: how long a suffix lookup found."""
-        looks_up, said = drafter == "prompt_lookup", self._parents
-        record, parents = (self.lookup, said.lookup) if looks_up else (self.model, said.model)
+        """Of the block's first draft, and of one behind an accepted one. match: as in Outcome."""
+        said, record = self._parents, self.record(drafter)
+        parents = said.free.get(drafter, said.model)
         kind, weight = _kind(drafter, match), self.weight / record.age
         return record.first[kind].mean(parents.first[kind], weight), record.later.mean(parents.later, weight)
 
@@ -200,15 +208,15 @@ class Acceptance:
 
 def _kind(drafter: str, match: int) -> int:
     """Which of a record's `first` a block belongs to."""
-    return min(max(match, 1), LONGEST_MATCH) - 1 if drafter == "prompt_lookup" else 0
+    return min(max(match, 1), LONGEST_MATCH) - 1 if drafter in FREE_DRAFTERS else 0
 
 
 def hopeful() -> Acceptance:
     """A mean that begins with a few good outcomes: what is tried is soon known to be bad, what is not never to be
     good."""
     model = Record([Tally(3.8, 4.0)], Tally(3.8, 4.0))
-    lookup = Record([Tally(1.6, 2.0) for _ in range(LONGEST_MATCH)], Tally(1.9, 2.0))
-    return Acceptance(None, 2.0, 0.99, model, lookup)
+    free = {name: Record([Tally(1.6, 2.0) for _ in range(LONGEST_MATCH)], Tally(1.9, 2.0)) for name in FREE_DRAFTERS}
+    return Acceptance(None, 2.0, 0.99, model, free)
 
 
 GUESS = Acceptance()

@@ -27,6 +27,7 @@ from core.forward_costs import LiveCosts
 from core.models.kv_cache import BlockPool
 from core.round import CatchUp, RoundPlan, RoundResult
 from core.sequence import SequenceState
+from core.token_store import TokenStore
 from scheduler.admission import WaitingRoom
 from scheduler.draft_feed import DraftFeed
 from scheduler.draft_planner import DraftPlanner
@@ -75,15 +76,16 @@ class Batcher:
         reach: DraftReach,
         costs: LiveCosts | None = None,
         max_ngram: int = 4,
+        store: TokenStore | None = None,
     ) -> None:
         """reach: of the draft model. costs: of forwards; while there are none all draft lengths are fixed. max_ngram:
-        longest suffix that lookup looks for."""
+        longest suffix that lookup looks for. store: the datastore drafter's."""
         self.pool = pool
         self.reach = reach
         self.limits = limits
         self.waiting = waiting
         self.max_context = min(limits.max_context, pool.num_blocks * pool.block_size)
-        self.drafts = DraftPlanner(costs or LiveCosts(), reach, max_ngram, self.max_context)
+        self.drafts = DraftPlanner(costs or LiveCosts(), reach, max_ngram, self.max_context, store)
         self.running: dict[Job, None] = {}  # a set that keeps its order
         self.totals = totals
         self._turns = itertools.count(1)

@@ -1,11 +1,16 @@
 """DraftOptions: what could draft for a job now, how likely its drafts are right, and what it would cost to begin."""
 
-from core.drafters.base import LOOKUP_DRAFTERS
+from collections.abc import Collection
+
+from core.drafters.base import FREE_DRAFTERS, LOOKUP_DRAFTERS
+from core.drafters.datastore import find
 from core.drafters.model import DraftReach, drafts_with_model, model_draft_limit
 from core.drafters.prompt_lookup import peek
+from core.drafters.token_recycling import peek_recycled
 from core.forward_costs import ForwardCosts
 from core.ngram_index import LookupMatch
 from core.sequence import Sequence
+from core.token_store import TokenStore
 from scheduler.draft_option import Option
 from scheduler.job import Job
 
@@ -18,10 +23,10 @@ _NOT_FOUND = LookupMatch([], 0)
 class DraftOptions:
     """One per engine, asked between rounds only."""
 
-    def __init__(self, reach: DraftReach, max_ngram: int, max_context: int) -> None:
+    def __init__(self, reach: DraftReach, max_ngram: int, max_context: int, store: TokenStore | None = None) -> None:
         """reach: of the draft model. max_ngram: longest suffix that lookup looks for. max_context: positions of one
-        sequence."""
-        self._reach, self._max_ngram, self._max_context = reach, max_ngram, max_context
+        sequence. store: the datastore drafter's."""
+        self._reach, self._max_ngram, self._max_context, self._store = reach, max_ngram, max_context, store
 
     def loose_cap(self, job: Job) -> int:
         """Drafts that fit the context: a fact about the sequence alone."""
@@ -33,18 +38,17 @@ class DraftOptions:
         return max(0, min(self.loose_cap(job), sequence.request.max_tokens - sequence.output_len - 1))
 
     def of(self, job: Job, cap: int, costs: ForwardCosts | None) -> tuple[list[Option], int]:
-        """Those for up to `cap` drafts, and how long a suffix lookup found. costs: None leaves out what the draft model
-        has yet to read, which is no fact about the sequence alone."""
+        """Those for up to `cap` drafts, and how long a suffix lookup found, or what stands for it (Outcome.match).
+        costs: None leaves out what the draft model has yet to read, which is no fact about the sequence alone."""
         sequence, known = job.sequence, job.drafting.acceptance
         options: list[Option] = []
         if cap < 1:
             return options, 0
         if forced := min(cap, sequence.forced):
             options.append(Option("none", 1.0, 1.0, forced))
-        looks_up = not _LOOKUP.isdisjoint(job.drafters)
-        found = peek(sequence, cap, self._max_ngram) if looks_up else _NOT_FOUND
+        found = self._peek(sequence, job.drafters, cap)
         for drafter in job.drafters:
-            if drafter == "prompt_lookup":
+            if drafter in FREE_DRAFTERS:
                 if found.length:
                     first, later = known.chances(drafter, found.length)
                     options.append(Option(drafter, first, later, len(found.tokens)))
@@ -56,6 +60,16 @@ class DraftOptions:
                 first, later = known.chances(drafter, 0)
                 options.append(Option(drafter, first, later, most, per_turn, lag, backlog))
         return options, found.length
+
+    def _peek(self, sequence: Sequence, drafters: Collection[str], cap: int) -> LookupMatch:
+        """What the one of the drafters that costs no forward would propose. There is one at most (validation.py)."""
+        if not _LOOKUP.isdisjoint(drafters):
+            return peek(sequence, cap, self._max_ngram)
+        if "token_recycling" in drafters:
+            return peek_recycled(sequence, cap)
+        if self._store is not None and "datastore" in drafters:
+            return find(self._store, sequence, [], cap)
+        return _NOT_FOUND
 
 
 def _backlog(sequence: Sequence, costs: ForwardCosts) -> float:

@@ -66,6 +66,7 @@ class AsyncEngine:
             runtime.draft_reach,
             runtime.forward_costs,
             runtime.max_ngram,
+            runtime.store,
         )
         self._jobs = Roster()
         self._arrivals = itertools.count()

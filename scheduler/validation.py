@@ -7,6 +7,7 @@ ValueError; only a prompt that is too long is an answer to the client.
 
 from dataclasses import replace
 
+from core.drafters.base import MODEL_DRAFTERS
 from core.runtime import Runtime
 from core.sequence import GenerationRequest
 from scheduler.admission import ContextTooLong
@@ -52,6 +53,8 @@ def _check_drafting(request: GenerationRequest, available: tuple[str, ...], limi
     for name in (drafter, *request.other_drafters):
         if name not in ("none", *available):
             raise ValueError(f"drafter {name!r} is not available here; available: none, {', '.join(available)}")
+    if request.other_drafters and (drafter not in MODEL_DRAFTERS or request.other_drafters != ("prompt_lookup",)):
+        raise ValueError("only prompt_lookup may draft in another's place, and only in that of the draft model")
     if (drafter == "none") != (drafts == 0) or drafts < 0:
         raise ValueError(
             f"num_draft_tokens must be 0 without a drafter and positive with one, got {drafts} with {drafter!r}"
