@@ -20,11 +20,29 @@ Draft KV lags behind; a registered block remembers how many of its leading posit
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 
 from core.models.block_hashes import chained_hashes
-from core.sequence import Sequence
+from core.sequence import GenerationRequest
+
+
+class Holder(Protocol):
+    """Who holds blocks for its tokens: a Sequence, or its text in a draft model's own tokens. The fields are as in
+    Sequence."""
+
+    blocks: list[int]
+    block_hashes: list[bytes]
+    target_tokens: int
+    draft_tokens: int
+
+    @property
+    def request(self) -> GenerationRequest: ...
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def prompt_rows_owed(self) -> range: ...
 
 
 class OutOfBlocks(Exception):  # noqa: N818
@@ -72,7 +90,7 @@ class BlockPool:
         """Of the cached ones, those that nobody holds."""
         return len(self._evictable)
 
-    def match_prefix(self, sequence: Sequence) -> int:
+    def match_prefix(self, sequence: Holder) -> int:
         """Give a sequence without blocks the longest run of registered blocks that begins its tokens, and
         return how many tokens that is. At least one token is always left to compute, and every row owed to the
         prompt's log-probabilities."""
@@ -93,7 +111,7 @@ class BlockPool:
         self.refresh_draft_watermark(sequence)
         return sequence.target_tokens
 
-    def grow(self, sequence: Sequence, num_positions: int) -> bool:
+    def grow(self, sequence: Holder, num_positions: int) -> bool:
         """Give the sequence blocks for so many positions; False, and no change, if too few are free.
         OutOfBlocks if even an empty pool were too small."""
         wanted = -(-num_positions // self.block_size)
@@ -108,7 +126,7 @@ class BlockPool:
             sequence.blocks.append(block)
         return True
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: Holder) -> None:
         """Take all blocks back; registered ones stay cached until the space is needed. A copy whose
         registered twin is gone takes its place, so that a preempted sequence finds its own work again."""
         self._register(sequence, range(len(sequence.block_hashes)))
@@ -124,7 +142,7 @@ class BlockPool:
         sequence.block_hashes.clear()
         sequence.target_tokens = sequence.draft_tokens = 0
 
-    def commit_tokens(self, sequence: Sequence, target_tokens: int, draft_tokens: int) -> None:
+    def commit_tokens(self, sequence: Holder, target_tokens: int, draft_tokens: int) -> None:
         """Move the watermarks and register blocks that became full. Both count verified tokens only;
         draft_tokens may go down (rollback). ValueError if either exceeds what the sequence knows."""
         room = min(len(sequence.tokens), len(sequence.blocks) * self.block_size)
@@ -147,7 +165,7 @@ class BlockPool:
         """Whether several sequences hold the block."""
         return self._references[block] > 1
 
-    def refresh_draft_watermark(self, sequence: Sequence) -> None:
+    def refresh_draft_watermark(self, sequence: Holder) -> None:
         """Move draft_tokens over draft KV that others have written into shared blocks meanwhile, so that
         nobody writes it again."""
         size = self.block_size
@@ -157,7 +175,7 @@ class BlockPool:
             if fill < size:
                 break
 
-    def check_integrity(self, sequences: Iterable[Sequence]) -> None:
+    def check_integrity(self, sequences: Iterable[Holder]) -> None:
         """IntegrityError naming the first contradiction; `sequences` are all that hold blocks."""
         sequences = list(sequences)
         references = Counter(block for sequence in sequences for block in sequence.blocks)
@@ -188,7 +206,7 @@ class BlockPool:
             0 <= self._draft_fill[block] <= self.block_size, f"block {block} has draft fill {self._draft_fill[block]}"
         )
 
-    def _check_sequence(self, sequence: Sequence) -> None:
+    def _check_sequence(self, sequence: Holder) -> None:
         name, size = sequence.request.request_id, self.block_size
         full = sequence.target_tokens // size
         _require(len(set(sequence.blocks)) == len(sequence.blocks), f"{name} holds a block twice")
@@ -206,7 +224,7 @@ class BlockPool:
             allowed = (None, chain[index]) if index < full else (None,)
             _require(registered in allowed, f"{name}'s block {block} is registered for other tokens")
 
-    def _take(self, sequence: Sequence) -> int:
+    def _take(self, sequence: Holder) -> int:
         """The next block of a sequence's table: the one behind its last, if that is free, since a run of ids is
         read without gathering; else a new start; else the cached block that is longest unused."""
         block = sequence.blocks[-1] + 1 if sequence.blocks else self.num_blocks
@@ -232,7 +250,7 @@ class BlockPool:
             return int(start)
         return int(start + max(0, min((end - start) // 2, end - start - known)))
 
-    def _register(self, sequence: Sequence, indices: Iterable[int]) -> None:
+    def _register(self, sequence: Holder, indices: Iterable[int]) -> None:
         """Register those of the sequence's full verified blocks that have no twin, and note their draft KV; none of
         background work, which nobody will ask for again: its blocks are free when it ends."""
         if sequence.request.background:
@@ -242,8 +260,12 @@ class BlockPool:
             block, block_hash = sequence.blocks[index], sequence.block_hashes[index]
             if self._block_of.setdefault(block_hash, block) == block:
                 self._hash_of[block] = block_hash
-                fill = max(0, min(size, sequence.draft_tokens - index * size))
+                fill = max(0, min(size, self._draft_end(sequence) - index * size))
                 self._draft_fill[block] = max(self._draft_fill[block], fill)
+
+    def _draft_end(self, sequence: Holder) -> int:
+        """Up to which position the sequence's blocks hold draft KV, too."""
+        return sequence.draft_tokens
 
     def _unregister(self, block: int) -> None:
         block_hash = self._hash_of[block]
