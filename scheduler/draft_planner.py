@@ -15,13 +15,15 @@ from core.drafters.base import MODEL_DRAFTERS
 from core.drafters.model import DraftReach
 from core.forward_costs import ForwardCosts, LiveCosts
 from core.round_plan import ItemResult
+from core.token_store import TokenStore
 from scheduler.acceptance import GUESS, hopeful
 from scheduler.draft_length import choose_drafts
 from scheduler.draft_option import Base, Choice, base_seconds, cheapest_row
 from scheduler.draft_options import DraftOptions
 from scheduler.drafting import NOTHING, Wish, is_loose, window_of
 from scheduler.job import Job
-from scheduler.loose_length import choose_block
+from scheduler.loose_length import Ask
+from scheduler.loose_lengths import choose_blocks
 from scheduler.probing import Candidate, Load, Probes, due, probe
 
 COMPANY = 1.5
@@ -35,10 +37,12 @@ class DraftPlanner:
     that the draft model may read ahead in the round planned last. reads_prompts: whether it is worth it to read those
     of adaptive strict sequences, as things are."""
 
-    def __init__(self, costs: LiveCosts, reach: DraftReach, max_ngram: int, max_context: int) -> None:
-        """reach: of the draft model. max_context: positions of one sequence."""
+    def __init__(
+        self, costs: LiveCosts, reach: DraftReach, max_ngram: int, max_context: int, store: TokenStore | None = None
+    ) -> None:
+        """reach: of the draft model. max_context: positions of one sequence. store: the datastore drafter's."""
         self._costs = costs
-        self._options = DraftOptions(reach, max_ngram, max_context)
+        self._options = DraftOptions(reach, max_ngram, max_context, store)
         self._probes = Probes()
         self.mean = hopeful()
         self.feed_budget = 0
@@ -57,13 +61,13 @@ class DraftPlanner:
         drafting = [job for job in jobs if job.sequence.request.drafter != "none"]
         if costs.now is None or costs.start is None:
             return
+        adaptive = [job for job in drafting if job.sequence.request.adaptive]
         for job in drafting:
             job.drafting.most = None
-            if job.sequence.request.adaptive:
-                if job.loose:
-                    self._plan_loose(job, costs.start)
-                else:
-                    job.drafting.wish = NOTHING
+        for job in adaptive:
+            if not job.loose:
+                job.drafting.wish = NOTHING
+        self._plan_loose([job for job in adaptive if job.loose], costs.start)
         decoding = [job for job in jobs if job.decoding]
         fed = min(chunk, sum(job.sequence.pending for job in jobs if not job.decoding))
         plain = Base(
@@ -96,21 +100,24 @@ class DraftPlanner:
             if wish.probe:
                 self._probes.refund(outcome.accepted)
 
-    def _plan_loose(self, job: Job, costs: ForwardCosts) -> None:
-        """Nothing but the job's own request and history and the costs at the start may have a say here."""
-        drafting, sequence = job.drafting, job.sequence
-        if drafting.known_at == sequence.output_len:
-            return
-        drafting.known_at, drafting.wish = sequence.output_len, NOTHING
-        if sequence.output_len == 0:
-            return
-        options, match = self._options.of(job, self._options.loose_cap(job), None)
-        window, loosening = window_of(sequence.request), drafting.acceptance.loosening()
-        choice, tokens, _ = choose_block(costs, len(sequence.tokens), options, window, loosening)
-        if choice.option is not None:
-            drafting.wish = _wish(job, choice, match, tokens, forgiving=loosening)
-        elif (next_one := due(drafting, options)) is not None:
-            drafting.wish = probe(next_one[0], match)
+    def _plan_loose(self, jobs: list[Job], costs: ForwardCosts) -> None:
+        """Nothing but a job's own request and history and the costs at the start may have a say in its wish."""
+        asks: list[tuple[Job, Ask, int]] = []
+        for job in jobs:
+            drafting, sequence, length = job.drafting, job.sequence, job.sequence.output_len
+            if drafting.known_at == length:
+                continue
+            drafting.known_at, drafting.wish = length, NOTHING
+            if length:
+                options, match = self._options.of(job, self._options.loose_cap(job), None)
+                window, loosening = window_of(sequence.request), drafting.acceptance.loosening()
+                asks.append((job, Ask(len(sequence.tokens), options, window, loosening), match))
+        blocks = choose_blocks(costs, [ask for _, ask, _ in asks])
+        for (job, ask, match), block in zip(asks, blocks, strict=True):
+            if block.choice.option is not None:
+                job.drafting.wish = _wish(job, block.choice, match, block.tokens, forgiving=ask.loosening)
+            elif (next_one := due(job.drafting, ask.options)) is not None:
+                job.drafting.wish = probe(next_one[0], match)
 
     def _with_blocks(self, plain: Base, decoding: list[Job], costs: ForwardCosts) -> Base:
         """The round with all drafts that are not for the rule to decide; sets `hold`, and `most` of fixed lengths."""

@@ -16,6 +16,7 @@ forgiven counted in: what the draft model says depends on the sequence's own tex
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,68 @@ from core.forward_costs import Floats, ForwardCosts, RowCurve
 from scheduler.draft_option import Choice, Option, least_reaches
 
 NEARLY = 0.97  # of the best rate
+
+Length = tuple[float, int, float, float]
+"""Of one option's blocks: tokens per second, how many drafts, tokens, seconds."""
+
+NO_ROOM: Length = (0.0, 0, 1.0, 0.0)
+
+
+class Ask(NamedTuple):
+    """A sequence whose block is to be chosen. positions: its context. window: that its verifier wants behind a
+    mismatch; 0 if none. loosening: the chance that a mismatch with its window in the block is forgiven."""
+
+    positions: int
+    options: Sequence[Option]
+    window: int
+    loosening: float
+
+
+class Block(NamedTuple):
+    """tokens: that it is expected to deliver. seconds: of its round."""
+
+    choice: Choice
+    tokens: float
+    seconds: float
+
+
+def choose_block(costs: ForwardCosts, ask: Ask) -> Block:
+    """The block of a sequence, weighed as if it were alone."""
+    return pick(costs, ask, [_lengths(costs, ask, option) for option in ask.options])
+
+
+def _lengths(costs: ForwardCosts, ask: Ask, option: Option) -> tuple[Length, Length]:
+    tokens = 1 + expected_drafts(option, ask.window, ask.loosening)
+    seconds = _block_seconds(costs, ask.positions, option)
+    rates = tokens / seconds
+
+    def length(at: int) -> Length:
+        return float(rates[at]), at, float(tokens[at]), float(seconds[at])
+
+    first = ask.window + 1
+    roomy = length(first + int(rates[first:].argmax())) if option.cap >= first else NO_ROOM
+    return length(int(rates.argmax())), roomy
+
+
+def pick(costs: ForwardCosts, ask: Ask, lengths: Sequence[tuple[Length, Length]]) -> Block:
+    """The block of a sequence; lengths: of each option the best, and the best with room behind a mismatch, at a rate of
+    0 or less where all are too short for that."""
+    plain = costs.verify(1, 1, ask.positions)
+    best, roomy = (1 / plain, 0, 1.0, plain), (0.0, 0, 1.0, plain)
+    best_by: Option | None = None
+    roomy_by: Option | None = None
+    for option, (one, with_room) in zip(ask.options, lengths, strict=True):
+        if one[1] and one[0] > best[0]:
+            best, best_by = one, option
+        if with_room[0] > roomy[0]:
+            roomy, roomy_by = with_room, option
+    taken, by = (roomy, roomy_by) if ask.window and roomy[0] >= NEARLY * best[0] else (best, best_by)
+    rate, num_drafts, tokens, seconds = taken
+    if by is None or not by.per_turn or costs.draft is None or 0 < ask.window < num_drafts:
+        return Block(Choice(by, num_drafts), tokens, seconds)
+    per_row = costs.target.at(num_drafts + 2) - costs.target.at(num_drafts + 1)
+    reaches = least_reaches(rate, per_row, costs.draft.at(by.turn_rows))
+    return Block(Choice(by, num_drafts, *reaches), tokens, seconds)
 
 
 def expected_drafts(option: Option, window: int, loosening: float) -> Floats:
@@ -45,39 +108,9 @@ def _shape(cap: int, window: int) -> tuple[Floats, Floats]:
     return (position < length).astype(np.float64), (position < length - window).astype(np.float64)
 
 
-def choose_block(
-    costs: ForwardCosts, positions: int, options: Sequence[Option], window: int, loosening: float
-) -> tuple[Choice, float, float]:
-    """The block of a sequence that is weighed as if alone, the tokens it is expected to deliver, and its seconds.
-
-    positions: its context. window: that the verifier wants behind a mismatch; 0 if none.
-    """
-    plain = costs.verify(1, 1, positions)
-    best, roomy = (1 / plain, Choice(), 1.0, plain), (0.0, Choice(), 1.0, plain)
-    for option in options:
-        tokens = 1 + expected_drafts(option, window, loosening)
-        seconds = _block_seconds(costs, positions, option)
-        rates = tokens / seconds
-        at = int(rates.argmax())
-        if at and rates[at] > best[0]:
-            best = (float(rates[at]), Choice(option, at), float(tokens[at]), float(seconds[at]))
-        if option.cap > window:
-            at = window + 1 + int(rates[window + 1 :].argmax())
-            if rates[at] > roomy[0]:
-                roomy = (float(rates[at]), Choice(option, at), float(tokens[at]), float(seconds[at]))
-    taken = roomy if window and roomy[0] >= NEARLY * best[0] else best
-    rate, choice = taken[:2]
-    roomy_one = window > 0 and choice.num_drafts > window
-    if choice.option is not None and choice.option.per_turn and costs.draft is not None and not roomy_one:
-        per_row = costs.target.at(choice.num_drafts + 2) - costs.target.at(choice.num_drafts + 1)
-        reaches = least_reaches(rate, per_row, costs.draft.at(choice.option.turn_rows))
-        choice = choice._replace(min_reach=reaches[0], min_guessed_reach=reaches[1])
-    return choice, *taken[2:]
-
-
 def _block_seconds(costs: ForwardCosts, positions: int, option: Option) -> Floats:
     """Seconds of the sequence's round with 0, 1, ... cap drafts; [cap + 1]."""
-    drafts, by_rows = _row_seconds(costs.target, option.cap)
+    drafts, by_rows = row_seconds(costs.target, option.cap)
     seconds = by_rows + costs.fixed_part(1, positions)
     if option.per_turn and costs.draft is not None:
         turns = np.ceil(drafts / option.per_turn - 1e-9)
@@ -86,7 +119,7 @@ def _block_seconds(costs: ForwardCosts, positions: int, option: Option) -> Float
 
 
 @lru_cache(maxsize=256)
-def _row_seconds(target: RowCurve, cap: int) -> tuple[Floats, Floats]:
+def row_seconds(target: RowCurve, cap: int) -> tuple[Floats, Floats]:
     """0, 1, ... cap drafts, and seconds of the rows that check them; the curve of the start never changes."""
     drafts = np.arange(cap + 1, dtype=np.float64)
     return drafts, target.over(drafts + 1)

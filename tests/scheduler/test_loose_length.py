@@ -1,12 +1,13 @@
 """What a loose block is expected to deliver, against a slow obvious count."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.forward_costs import ForwardCosts, RowCurve
 from scheduler.draft_option import Option
-from scheduler.loose_length import choose_block, expected_drafts
+from scheduler.loose_length import Ask, choose_block, expected_drafts
+from scheduler.loose_lengths import choose_blocks
 
 CHANCES = st.floats(0, 0.98)
 
@@ -28,18 +29,47 @@ def test_only_a_mismatch_with_its_window_in_the_block_may_be_forgiven(
 def test_a_loose_block_ends_early_where_a_draft_is_worth_less_than_its_row_and_forward() -> None:
     costs = ForwardCosts(RowCurve({1: 100.0, 2: 110.0, 30: 390.0}), RowCurve({1: 30.0}))
     option = Option("model", 0.9, 0.9, 10, per_turn=1.0)
-    choice, tokens, seconds = choose_block(costs, 0, [option], window=0, loosening=0.25)
+    choice, tokens, seconds = choose_block(costs, Ask(0, [option], window=0, loosening=0.25))
     assert choice.num_drafts > 1
     assert choice.min_reach == pytest.approx(tokens / seconds * (10 + 30))
     assert choice.min_guessed_reach == pytest.approx(tokens / seconds * (10 + 30 / 2))
-    lookup, _, _ = choose_block(costs, 0, [Option("prompt_lookup", 0.9, 0.9, 10)], window=0, loosening=0.25)
+    lookup, _, _ = choose_block(costs, Ask(0, [Option("prompt_lookup", 0.9, 0.9, 10)], window=0, loosening=0.25))
     assert (lookup.num_drafts > 1, lookup.min_reach) == (True, 0.0)  # its drafts cost no forward to be stopped before
 
 
 def test_a_block_with_room_behind_a_mismatch_is_drafted_to_its_end() -> None:
     costs = ForwardCosts(RowCurve({1: 100.0, 2: 101.0, 30: 129.0}), RowCurve({1: 5.0}))
     option = Option("model", 0.9, 0.95, 15, per_turn=1.0)
-    roomy, _, _ = choose_block(costs, 0, [option], window=6, loosening=0.5)
+    roomy, _, _ = choose_block(costs, Ask(0, [option], window=6, loosening=0.5))
     assert (roomy.num_drafts > 6, roomy.min_reach) == (True, 0.0)
-    short, _, _ = choose_block(costs, 0, [option._replace(cap=6)], window=6, loosening=0.5)
+    short, _, _ = choose_block(costs, Ask(0, [option._replace(cap=6)], window=6, loosening=0.5))
     assert (short.num_drafts > 0, short.min_reach > 0) == (True, True)
+
+
+OPTIONS = st.lists(
+    st.builds(
+        Option,
+        st.sampled_from(["model", "prompt_lookup"]),
+        CHANCES,
+        CHANCES,
+        st.integers(1, 40),
+        st.one_of(st.just(0.0), st.floats(1, 4)),
+    ),
+    max_size=3,
+)
+ASKS = st.builds(Ask, st.integers(1, 4000), OPTIONS, st.sampled_from([0, 3, 6, 6, 6, 20]), st.floats(0, 1))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(ASKS, max_size=12),
+    st.floats(0.001, 1),
+    st.floats(0, 0.01),
+    st.one_of(st.none(), st.floats(0.001, 1)),
+)
+def test_many_blocks_weighed_together_are_to_the_bit_those_of_each_alone(
+    asks: list[Ask], steepness: float, context: float, draft: float | None
+) -> None:
+    target = RowCurve({1: 1.0, 4: 1.0 + steepness, 16: 1.5 + 3 * steepness})
+    costs = ForwardCosts(target, None if draft is None else RowCurve({1: draft, 8: 2 * draft}), per_position=context)
+    assert choose_blocks(costs, asks) == [choose_block(costs, ask) for ask in asks]
