@@ -59,15 +59,16 @@ class NgramIndex:
 
     def append(self, token: int) -> None:
         """Take the next verified token. It is the follower that the n-grams ending before it waited for."""
-        end = len(self._tokens)
-        recent = tuple(self._tokens[-self.max_ngram :])
-        for start in range(len(recent)):
-            self._latest[recent[start:]] = end
-        self._tokens.append(token)
+        self.extend((token,))
 
     def extend(self, tokens: Iterable[int]) -> None:
+        latest, known, longest = self._latest, self._tokens, self.max_ngram
         for token in tokens:
-            self.append(token)
+            end, recent = len(known), tuple(known[-longest:])
+            while recent:
+                latest[recent] = end
+                recent = recent[1:]
+            known.append(token)
 
     def begin_with(self, tokens: Sequence[int]) -> None:
         """Take in a whole text, 30,000 tokens in about a millisecond; `catch_up` enters it. ValueError unless it is
@@ -100,14 +101,16 @@ class NgramIndex:
         """
         if max_tokens < 1:
             return LookupMatch([], 0)
-        extra = tuple(suffix_extra[-self.max_ngram :])
-        suffix = (*self._tokens[-self.max_ngram :], *extra)[-self.max_ngram :]
-        for start in range(len(suffix)):
-            follower = self._latest.get(suffix[start:])
+        suffix = tuple(self._tokens[-self.max_ngram :])
+        if suffix_extra:
+            suffix = (*suffix, *suffix_extra[-self.max_ngram :])[-self.max_ngram :]
+        while suffix:
+            follower = self._latest.get(suffix)
             if follower is None and self._behind:
-                follower = self._search(suffix[start:])
+                follower = self._search(suffix)
             if follower is not None:
-                return LookupMatch(self._tokens[follower : follower + max_tokens], len(suffix) - start)
+                return LookupMatch(self._tokens[follower : follower + max_tokens], len(suffix))
+            suffix = suffix[1:]
         return LookupMatch([], 0)
 
     def _search(self, ngram: tuple[int, ...]) -> int | None:

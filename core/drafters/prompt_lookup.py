@@ -20,10 +20,11 @@ def index_text(sequence: Sequence, upto: int, max_ngram: int, at_once: int = _PI
     index = sequence.ngrams
     if index is None:
         index = sequence.ngrams = NgramIndex(max_ngram)
-    if not len(index) and upto > at_once:
+    known = len(index)
+    if not known and upto > at_once:
         index.begin_with(sequence.tokens[:upto])
-    elif len(index) < upto:
-        index.extend(sequence.tokens[len(index) : upto])
+    elif known < upto:
+        index.extend(sequence.tokens[known:upto])
     return index
 
 
@@ -42,6 +43,13 @@ def index_round(wanted: Iterable[tuple[Sequence, int]], max_ngram: int) -> None:
             piece = min(left, index.behind)
             index.catch_up(piece)
             left -= piece
+
+
+def index_delivered(sequences: Iterable[Sequence]) -> None:
+    """Index what a round delivered, so that nobody waits for it where the next one is planned."""
+    for sequence in sequences:
+        if sequence.ngrams is not None and not sequence.finished:
+            index_text(sequence, len(sequence.tokens), sequence.ngrams.max_ngram)
 
 
 def peek(sequence: Sequence, limit: int, max_ngram: int) -> LookupMatch:
