@@ -17,10 +17,12 @@ Rolling back is nothing but that watermark: dead KV is simply overwritten by the
 from time import perf_counter
 
 from core.device_clock import DeviceInterval
-from core.drafters.base import LOOKUP_DRAFTERS, MODEL_DRAFTERS, DraftJob, DraftStep
+from core.drafters.base import FREE_DRAFTERS, LOOKUP_DRAFTERS, MODEL_DRAFTERS, DraftJob, DraftStep, drafters_of
+from core.drafters.datastore import draft_from_store
 from core.drafters.forced import force, look_ahead
 from core.drafters.model import draft_with_model, drafts_with_model, feed_known, model_draft_limit
-from core.drafters.prompt_lookup import draft_by_lookup, index_round
+from core.drafters.prompt_lookup import draft_by_lookup, index_delivered, index_round
+from core.drafters.token_recycling import draft_by_recycling, recycle
 from core.evidence import Evidence, RowLogprobs, VerifyBlock, gather_evidence
 from core.layout import RaggedLayout, Segment
 from core.noise import NoiseCache
@@ -74,6 +76,7 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
         for item, job in zip(plan.items, jobs, strict=True)
     )
     look_ahead(item.sequence for item in results if item.tokens and item.sequence.request.adaptive)
+    index_delivered(item.sequence for item in results if item.tokens)
     ended = perf_counter()
     result = RoundResult(
         items=results,
@@ -92,13 +95,16 @@ def run_round(plan: RoundPlan, runtime: Runtime) -> RoundResult:
 def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> tuple[list[DraftJob], list[DraftStep]]:
     """Let the draft model catch up, then each sequence's drafter propose; one job per item, in plan order, and the
     draft model's forwards."""
-    if runtime.draft is not None:
-        feed_known(runtime.draft, runtime.pool, [(entry.sequence, entry.upto) for entry in plan.catch_up])
+    known = [(entry.sequence, entry.upto) for entry in plan.catch_up]
+    if runtime.across is not None:
+        runtime.across.read(known, [item.sequence for item in plan.items if item.num_drafts])
+    elif runtime.draft is not None:
+        feed_known(runtime.draft, runtime.pool, known)
     jobs = [DraftJob(item.sequence, item.num_drafts if item.yields else 0) for item in plan.items]
     texts = ((s := item.sequence, s.target_tokens + item.num_tokens) for item in plan.items if _looks_up(item))
     index_round(texts, runtime.max_ngram)
     with_model: list[DraftJob] = []
-    by_lookup: list[DraftJob] = []
+    freely: dict[str, list[DraftJob]] = {name: [] for name in FREE_DRAFTERS}
     others: list[DraftJob] = []
     for item, job in zip(plan.items, jobs, strict=True):
         sequence, drafter = item.sequence, item.proposer
@@ -108,23 +114,29 @@ def _draft(plan: RoundPlan, runtime: Runtime, noise: NoiseCache) -> tuple[list[D
             job.doubt, job.forgiving = item.doubt, item.forgiving
             job.guess_tokens = runtime.guess_tokens if drafter == "multilevel" else 0
             with_model.append(job)
-        elif drafter == "prompt_lookup":
-            by_lookup.append(job)
+        elif drafter in freely:
+            freely[drafter].append(job)
         else:
             others.append(job)
     force(others)
     steps: list[DraftStep] = []
-    if runtime.draft is not None:
+    if runtime.across is not None:
+        steps = runtime.across.draft(with_model)
+        for job in jobs:  # those who drafted may have needed the room of the others
+            job.fed = job.sequence.draft_tokens
+    elif runtime.draft is not None:
         vocab = runtime.target.vocab_size
         steps = draft_with_model(runtime.draft, runtime.pool, with_model, noise, vocab, runtime.max_ngram)
-    draft_by_lookup(by_lookup, runtime.max_ngram)
+    draft_by_lookup(freely["prompt_lookup"], runtime.max_ngram)
+    draft_by_recycling(freely["token_recycling"])
+    if runtime.store is not None:
+        draft_from_store(freely["datastore"], runtime.store)
     return jobs, steps
 
 
 def _looks_up(item: RoundItem) -> bool:
     """Whether lookup drafts for the sequence, in this round or another one."""
-    request = item.sequence.request
-    return not {item.proposer, request.drafter, *request.other_drafters}.isdisjoint(LOOKUP_DRAFTERS)
+    return not {item.proposer, *drafters_of(item.sequence.request)}.isdisjoint(LOOKUP_DRAFTERS)
 
 
 def _lay_out(plan: RoundPlan, jobs: list[DraftJob], block_size: int) -> RaggedLayout:
@@ -146,6 +158,8 @@ def _commit(item: RoundItem, job: DraftJob, evidence: Evidence, runtime: Runtime
     params, memory = sequence.request.verifier, runtime.memory.snapshot(item.proposer)
     loosened = loosen(evidence, params, memory)
     accepted = accepted_length(evidence, loosened)
+    if evidence.candidates is not None:
+        recycle(sequence, evidence.draft, evidence.candidates, accepted)
     told = sequence.request.verdicts
     tokens = [
         CommittedToken(

@@ -14,6 +14,7 @@ from core.provenance import FinishReason, Provenance
 from core.round import RoundItem, RoundPlan, run_round
 from core.runtime import Runtime
 from core.sequence import GenerationRequest, Sequence
+from core.token_store import TokenStore
 from core.verifiers.params import (
     CsdParams,
     FlyParams,
@@ -102,6 +103,21 @@ def check_legal(lark: str, sequence: Sequence) -> None:
     else:
         assert sequence.finish_reason is FinishReason.LENGTH
         assert len(output) == sequence.request.max_tokens
+
+
+@pytest.mark.parametrize("drafter", ["token_recycling", "datastore"])
+def test_strict_equals_off_with_drafters_that_cost_no_forward(drafter: str) -> None:
+    runtime = make_runtime(target_model())
+    cases = list(zip(LARKS, [*SAMPLING, "greedy", "sampled"], strict=True))
+    texts = [[7 if n % 9 == 8 else token for n, token in enumerate(plain(*case))] for case in cases]
+    runtime.store = TokenStore(texts)
+    sequences = [
+        Sequence(ask(name, sampling, drafter=drafter, num_draft_tokens=6), grammar=grammar(LARKS[name]))
+        for name, sampling in cases
+    ]
+    for case, sequence in zip(cases, Driver(runtime).finish(sequences), strict=True):
+        assert sequence.output == list(plain(*case)), case
+    assert sum(sequence.counters.accepted_tokens for sequence in sequences) > 0
 
 
 @pytest.mark.parametrize("sampling", list(SAMPLING))
@@ -321,7 +337,7 @@ FORCED = {"keys": json_lark(KEYS), "literal": regex_lark("the answer is [0-9]{2}
 
 @pytest.mark.parametrize("sampling", ["greedy", "wild"])
 @pytest.mark.parametrize("name", list(FORCED))
-@pytest.mark.parametrize("drafter", ["model", "prompt_lookup", "multilevel"])
+@pytest.mark.parametrize("drafter", ["model", "prompt_lookup", "multilevel", "token_recycling"])
 def test_what_a_grammar_forces_is_drafted_and_never_fails(drafter: str, name: str, sampling: str) -> None:
     """The draft is random, so nothing else that it proposes is right but by chance."""
     plain = answer(make_runtime(target_model()), FORCED[name], ask("one-way", sampling))

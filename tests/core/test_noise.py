@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.filters import block_maxima
-from core.noise import BLOCK, NoiseCache, Race, RaceNoise, _exponential
+from core.noise import BLOCK, NoiseCache, Race, RaceNoise, _exponential, exponential, race_key
 from core.race import race_everything, race_pruned
 from core.sampling_params import SamplingParams
 from tests.core import sampling_oracle as oracle
@@ -38,6 +38,8 @@ def test_equals_the_hash_written_out(seed, choice_index, position, vocab):
     got = of_position(params, position, None, vocab)
     want = [-math.log(oracle.noise(params, position, v)) for v in range(vocab)]
     assert got.tolist() == pytest.approx(want, rel=1e-13, abs=1e-13)
+    alone = [-math.log(exponential(race_key(params, position), v)) for v in range(vocab)]
+    assert alone == pytest.approx(want, rel=1e-13, abs=1e-13)
 
 
 def test_known_values():

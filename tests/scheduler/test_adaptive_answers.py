@@ -7,9 +7,10 @@ import pytest
 from core.forward_costs import ForwardCosts, RowCurve
 from core.runtime import Runtime
 from core.sequence import GenerationRequest
+from core.token_store import TokenStore
 from core.verifiers.params import FlyParams, HybridParams, LossyParams, TypicalParams, VerifierParams
 from scheduler.events import CounterSnapshot
-from tests.core.test_exactness import SAMPLING, Comparison, draft_model, request_for, target_model
+from tests.core.test_exactness import SAMPLING, Comparison, draft_model, expected, request_for, target_model
 from tests.scheduler.floor import limits
 from tests.scheduler.serving import Recorder, answers, serving
 from tests.tiny import make_runtime
@@ -87,6 +88,35 @@ async def test_a_loose_answer_and_its_blocks_are_the_same_alone_in_company_and_p
     assert name in recorder.preempted
     assert last.counters.loosened
     assert 0 < last.counters.draft_tokens != 12 * last.counters.rounds
+
+
+@pytest.mark.parametrize("drafter", ["token_recycling", "datastore"])
+async def test_drafters_without_a_forward_draft_as_much_as_pays_alone_in_company_and_preempted(drafter: str) -> None:
+    def made(**options: int) -> Runtime:
+        on = runtime("noisy", CHEAP, **options)
+        on.store = TokenStore([expected("greedy"), expected("t1.3-free")])
+        return on
+
+    asked = request_for("t1.3-free", drafter=drafter, num_draft_tokens=12, max_tokens=60, ignore_eos=True)
+    asked = replace(asked, verifier=LossyParams(threshold=1e-4), adaptive=True, priority=1)
+    bounds = limits(max_context=128, prefill_chunk=24)
+    async with serving(made(), bounds) as engine:
+        [(alone, last)] = await answers(engine, [asked])
+    others = [
+        replace(request_for(name, drafter=drafter, num_draft_tokens=9, max_tokens=60, ignore_eos=True), adaptive=True)
+        for name in ("greedy", "t1.3-min_p", "t1.3-bias-negative-seed")
+    ]
+    crowded = made(num_blocks=17, block_size=8)
+    crowded.forward_costs.now = DEAR
+    recorder = Recorder()
+    async with serving(crowded, bounds, recorder) as engine:
+        [(greedy, _), *_, (tokens, crowd)] = await answers(engine, [*others, asked])
+    assert tokens == alone
+    assert figures(crowd.counters) == figures(last.counters)
+    assert "t1.3-free" in recorder.preempted
+    assert last.counters.loosened or drafter == "datastore"
+    assert 0 < last.counters.draft_tokens != 12 * last.counters.rounds
+    assert greedy[: len(expected("greedy"))] == list(expected("greedy"))
 
 
 def figures(counters: CounterSnapshot) -> tuple[object, ...]:
