@@ -10,12 +10,14 @@ from types import MappingProxyType
 import torch
 
 from core.correction_memory import CorrectionMemory, MemoryFileError
+from core.drafters.cross_vocabulary import CrossDrafter
 from core.forward_costs import ForwardCosts, RowCurve
 from core.models.attention import choose_backend, common_block_size
 from core.models.graphs_cuda import CudaRecorder
 from core.models.kv_cache import BlockPool, kv_shape
 from core.models.loader import LoadedModel, load_model
 from core.models.runner import ModelRunner
+from core.models.split_pool import SplitPool
 from core.runtime import Runtime
 from core.verifiers.params import VerifierParams
 from scheduler.engine import AsyncEngine
@@ -23,21 +25,22 @@ from scheduler.limits import SchedulerLimits
 from scheduler.observer import EngineObserver
 from server.assembly_error import AssemblyError
 from server.cpu_quota import compute_threads
+from server.datastore import read_store
 from server.device_memory import device_memory
 from server.expectations import ExpectationError, model_config
 from server.heaviest import HeaviestRounds
 from server.kv_size import kv_tokens, measured_scratch
-from server.language import Language, load_tokenizer
 from server.memory import model_memory, too_large
 from server.memory_settings import CorrectionMemorySettings
 from server.memory_store.serving import ServedMemory, serve_memory
 from server.model_folders import Folders
 from server.model_settings import ModelSettings
+from server.pair_languages import read_languages
 from server.placement import Machine, Placement, obstacles, place
 from server.serving_config import Limits, Served, ServingConfig
 from server.settings import CostSettings, Settings
 from server.step_costs import measure_step_costs
-from server.vocabularies import Vocabulary, check_vocabularies, same_tokenizer
+from server.text.bridge import TextBridge
 
 __all__ = ["AssemblyError", "assemble", "serving_config"]
 
@@ -58,7 +61,9 @@ def serving_config(settings: Settings) -> ServingConfig:
         verifier_defaults=defaults,
         allowed_verifiers=speculation.allowed_verifiers,
         default_drafter=speculation.drafter,
-        allowed_drafters=speculation.allowed_drafters,
+        allowed_drafters=tuple(
+            name for name in speculation.allowed_drafters if name != "datastore" or speculation.datastore is not None
+        ),
         default_num_draft_tokens=speculation.num_draft_tokens,
         max_num_draft_tokens=speculation.max_num_draft_tokens,
         default_draft_length=speculation.draft_length,
@@ -77,8 +82,9 @@ def serving_config(settings: Settings) -> ServingConfig:
 def assemble(settings: Settings, folders: Folders, observer: EngineObserver | None = None) -> Served:
     """Load everything; takes seconds to minutes, so call it off the event loop.
 
-    AssemblyError if this machine lacks the devices or their memory, the models' vocabularies differ, max_context
-    is beyond the model's, a config is not what was expected, or the correction memory is of other models;
+    AssemblyError if this machine lacks the devices or their memory, no way leads between the models' vocabularies,
+    max_context is beyond the model's, a config is not what was expected, the correction memory is of other models, or
+    a file of the datastore cannot be read;
     UnsupportedModel or InvalidModelFile if a model cannot be loaded.
     """
     torch.set_num_threads(compute_threads(settings.threads, torch.get_num_threads()))
@@ -93,17 +99,21 @@ def assemble(settings: Settings, folders: Folders, observer: EngineObserver | No
 
 
 def _assemble(settings: Settings, folders: Folders, observer: EngineObserver | None) -> Served:
+    datastore = settings.speculation.datastore
+    if datastore is not None:
+        datastore.paths()  # whether there are such files, before minutes go into models
     placements = _placements(settings, folders)
     with ThreadPoolExecutor(1, "language") as beside:  # which is one thread's work, while weights are read and packed
-        reading = beside.submit(_language, settings, folders)
+        reading = beside.submit(read_languages, settings, folders)
         target = _load(settings.models.target, placements[0], folders.target)
         _check_context(settings, target)
-        language = reading.result()
+        language, bridge = reading.result()
     draft = None
     if settings.models.draft is not None and folders.draft is not None:
         draft = _load(settings.models.draft, placements[1], folders.draft)
     remembered = _memory(settings.speculation.correction_memory, target, draft)
-    runtime = _runtime(settings, target, draft, remembered.memory)
+    runtime = _runtime(settings, target, draft, remembered.memory, bridge)
+    runtime.store = None if datastore is None else read_store(datastore, language.tokenizer, language.vocab_size)
     measure_step_costs(runtime, _limits(settings, target), _pinned(settings.speculation.costs))
     engine = AsyncEngine(runtime, _limits(settings, target), observer)
     if draft is not None:
@@ -116,19 +126,6 @@ def _assemble(settings: Settings, folders: Folders, observer: EngineObserver | N
         memory=remembered.memory,
         exchange=remembered.exchange,
     )
-
-
-def _language(settings: Settings, folders: Folders) -> Language:
-    """The target's. AssemblyError unless the draft model speaks it too."""
-    language = Language.read(folders.target)
-    if settings.models.draft is not None and folders.draft is not None:
-        target, draft = settings.models.target.label, settings.models.draft.label
-        if not same_tokenizer(folders.target, folders.draft):
-            check_vocabularies(
-                Vocabulary.of(target, language.tokenizer, folders.target),
-                Vocabulary.of(draft, load_tokenizer(folders.draft), folders.draft),
-            )
-    return language
 
 
 def _placements(settings: Settings, folders: Folders) -> list[Placement]:
@@ -189,8 +186,14 @@ def _limits(settings: Settings, target: LoadedModel) -> SchedulerLimits:
     )
 
 
-def _runtime(settings: Settings, target: LoadedModel, draft: LoadedModel | None, memory: CorrectionMemory) -> Runtime:
-    """One pool of blocks, whose ids index the KV of both models."""
+def _runtime(
+    settings: Settings,
+    target: LoadedModel,
+    draft: LoadedModel | None,
+    memory: CorrectionMemory,
+    bridge: TextBridge | None,
+) -> Runtime:
+    """One pool of blocks, whose ids index the KV of both models; with a bridge between them, each has its own."""
     models = [target] if draft is None else [target, draft]
     try:
         backends = [
@@ -213,10 +216,15 @@ def _runtime(settings: Settings, target: LoadedModel, draft: LoadedModel | None,
         ModelRunner(loaded, num_blocks, block_size, name, CudaRecorder(loaded.device) if recorded else None)
         for loaded, name, recorded in zip(models, backends, graphs, strict=True)
     ]
+    pool, across = BlockPool(num_blocks, block_size), None
+    if bridge is not None:
+        pool = split = SplitPool(num_blocks, block_size)
+        across = CrossDrafter(runners[1], split.tables, bridge, target.vocab_size)
     return Runtime(
         target=runners[0],
-        pool=BlockPool(num_blocks, block_size),
+        pool=pool,
         draft=runners[1] if draft is not None else None,
+        across=across,
         control_ids=target.control_token_ids,
         memory=memory,
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from server.config_report.devices import memory_here, memory_lines
 from server.config_report.facts import ModelFacts, gather
 from server.config_report.missing import missing
+from server.pair_languages import drafts_across
 from server.placement import Machine
 from server.settings import Settings
 from server.weights.disk import human
@@ -18,7 +19,8 @@ def report(settings: Settings) -> list[str]:
     lines = [_model(one) for one in models]
     if settings.models.draft is None:
         lines.append("draft: none")
-    lines += [*memory_lines(settings, models, here), *_serving(settings)]
+    across = drafts_across(settings, *(one.folder for one in models)) if settings.models.draft is not None else False
+    lines += [*memory_lines(settings, models, here), *_serving(settings, across)]
     lines += [f"warning: {text}" for text in settings.warnings()]
     lacking = list(missing(settings, machine, models, here))
     return (
@@ -36,11 +38,13 @@ def _model(one: ModelFacts) -> str:
     return f"{one.role}: {one.settings.label}{size}, {one.placed.weights} on {one.placed.device}, from {sources}"
 
 
-def _serving(settings: Settings) -> Iterator[str]:
+def _serving(settings: Settings, across: bool) -> Iterator[str]:
+    """across: whether the draft model has another vocabulary than the target."""
     speculation, server = settings.speculation, settings.server
     drafter: str = speculation.drafter
     if drafter == "auto":
-        drafter = "auto (multilevel)" if settings.models.draft else "auto (prompt_lookup)"
+        best = ("model, across vocabularies" if across else "multilevel") if settings.models.draft else "prompt_lookup"
+        drafter = f"auto ({best})"
     yield (
         f"speculation: {speculation.verifier} by default, of {', '.join(speculation.allowed_verifiers)}; "
         f"drafter {drafter}; {speculation.num_draft_tokens} draft tokens, at most {speculation.max_num_draft_tokens}"

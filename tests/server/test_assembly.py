@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from core.correction_memory import CorrectionMemory
@@ -147,18 +148,46 @@ def test_the_smallest_pool_still_starts(target: Path) -> None:
     assert assembled(target, kv_cache={"tokens": 256}).engine.max_context == 256
 
 
-def test_another_vocabulary_is_refused_with_examples(target: Path, tmp_path: Path) -> None:
+async def test_a_draft_of_another_vocabulary_drafts_across(
+    target: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     other = serving.tokenizer().__class__.from_pretrained(target)
     other.add_tokens(["<other>"])
     draft = save_pair(tmp_path / "draft", tokenizer=other)
-    with pytest.raises(AssemblyError) as caught:
-        assembled(target, draft)
+    served = assembled(target, draft)
     new_id = len(serving.tokenizer())
-    assert str(caught.value) == (
-        f"the draft model draft has another vocabulary than the target target: 1 ids differ (id {new_id} is "
-        "no token in target and '<other>' in draft). Choose a draft model of the same family, or set models.draft "
-        "to null."
+    assert any(
+        record.getMessage().startswith(
+            f"the draft model draft has another vocabulary than the target target: 1 ids differ (id {new_id} is no "
+            "token in target and '<other>' in draft). Its drafts cross over through text"
+        )
+        for record in caplog.records
     )
+    assert served.engine.drafters[:2] == ("model", "prompt_lookup")
+    assert "multilevel" not in served.engine.drafters
+    drafted, finished = await generate(served, drafter="model", num_draft_tokens=4)
+    assert finished.counters.draft_tokens > 0
+    plain, _ = await generate(assembled(target))
+    assert plain == drafted
+
+
+def test_multilevel_is_refused_where_lookup_and_the_draft_model_speak_differently(target: Path, tmp_path: Path) -> None:
+    other = serving.tokenizer().__class__.from_pretrained(target)
+    other.add_tokens(["<other>"])
+    draft = save_pair(tmp_path / "draft", tokenizer=other)
+    with pytest.raises(
+        AssemblyError, match=r"^speculation\.drafter = multilevel needs a draft model with the target's "
+    ):
+        assembled(target, draft, speculation={"drafter": "multilevel"})
+
+
+def test_a_draft_whose_tokens_have_no_bytes_of_their_own_is_refused(target: Path, tmp_path: Path) -> None:
+    pieces = {"<end>": 0, "the": 1, "##n": 2}
+    wordpiece = Tokenizer(models.WordPiece(pieces, unk_token="<end>"))
+    wordpiece.decoder = decoders.WordPiece()
+    draft = save_pair(tmp_path / "draft", tokenizer=PreTrainedTokenizerFast(tokenizer_object=wordpiece))
+    with pytest.raises(AssemblyError, match="draft has another vocabulary than target, and cannot tell the bytes of"):
+        assembled(target, draft)
 
 
 def test_a_context_beyond_the_models_own_is_refused(target: Path) -> None:

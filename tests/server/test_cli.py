@@ -254,6 +254,7 @@ def test_what_runs_past_the_drain_time_is_told_so(tmp_path: Path, command: list[
 @pytest.mark.parametrize("edit", ["architecture", "vocabulary"])
 def test_models_that_cannot_be_served_end_the_process_with_the_reason(tmp_path: Path, edit: str) -> None:
     target, draft = save_pair(tmp_path / "target"), save_pair(tmp_path / "draft")
+    sections: dict[str, object] = {"models": {"target": {"source": str(target)}, "draft": {"source": str(draft)}}}
     if edit == "architecture":
         file = target / "config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "architectures": ["FooForCausalLM"]}))
@@ -261,9 +262,10 @@ def test_models_that_cannot_be_served_end_the_process_with_the_reason(tmp_path: 
     else:
         file = draft / "tokenizer.json"
         file.write_text(file.read_text().replace("<tool_call>", "<call_tool>"))
-        reason = "the draft model draft has another vocabulary than the target target: 1 ids differ"
-    models = {"target": {"source": str(target)}, "draft": {"source": str(draft)}}
-    outcome = slipstream("serve", "--config", write_config(tmp_path, models=models), "--port", str(free_port()))
+        sections["speculation"] = {"drafter": "multilevel"}
+        reason = "speculation.drafter = multilevel needs a draft model with the target's vocabulary"
+    config = write_config(tmp_path, **sections)
+    outcome = slipstream("serve", "--config", config, "--port", str(free_port()))
     assert outcome.returncode == 1
     assert f"slipstream: the models could not be loaded: {reason}" in outcome.stderr
     assert "Traceback" not in outcome.stderr

@@ -108,6 +108,17 @@ def test_settings_of_the_papers_pairs_are_the_papers() -> None:
         assert (speculation.verifier, csd.frequency_threshold, csd.ratio) == ("csd", 6, 0.01)
 
 
+def test_a_draft_of_another_vocabulary_is_told_from_the_files(tmp_path: Path) -> None:
+    save_pair(tmp_path / "model")
+    save_pair(tmp_path / "draft")
+    models = {**model(tmp_path), "draft": {"source": str(tmp_path / "draft"), "device": "cpu"}}
+    assert "; drafter auto (multilevel); " in line(report(load(tmp_path, models=models)), "speculation: ")
+    file = tmp_path / "draft" / "tokenizer.json"
+    file.write_text(file.read_text().replace("<tool_call>", "<call_tool>"))
+    found = line(report(load(tmp_path, models=models)), "speculation: ")
+    assert "; drafter auto (model, across vocabularies); " in found
+
+
 def test_memory_is_summed_over_what_runs_on_a_device(tmp_path: Path) -> None:
     save_pair(tmp_path / "model")
     models = {**model(tmp_path), "draft": {"source": "target", "device": "cpu", "weights": "bfloat16"}}
