@@ -19,29 +19,24 @@ from numba import carray, njit, types
 from core.models.attention_call import CHUNK_FIELDS, LAYOUT, TILE, AttentionCall
 from core.models.lanes import (
     add,
-    at,
     choose_below,
-    claim,
     divide,
     exp,
-    floats_at,
     fma,
     load,
     multiply,
-    prefetch,
-    put,
     splat,
     store,
     subtract,
     tanh,
-    wholes_at,
     width_of,
     zeros8,
     zeros16,
 )
+from core.models.pointers import at, claim, floats_at, prefetch, put, wholes_at
 
-SOURCE_FILES = ("lanes.py", "attention_call.py")
-SOURCES = "2fe1d8c4"  # their digest, see lanes.py
+SOURCE_FILES = ("lanes.py", "pointers.py", "attention_call.py")
+SOURCES = "c2d0b8cc"  # their digest, see lanes.py
 
 _LEAST = np.float32(np.finfo(np.float32).min)
 _HIDDEN = np.float32(-np.inf)

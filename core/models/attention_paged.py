@@ -42,7 +42,7 @@ class PagedAttention:
 
     layout: RaggedLayout
     _plans: dict[int, "_Plan"] = field(default_factory=dict)
-    _calls: dict["_Kind", "_Prepared"] = field(default_factory=dict)
+    _calls: dict["Kind", "Prepared"] = field(default_factory=dict)
 
     def __call__(
         self, query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None, softcap: float | None
@@ -55,8 +55,7 @@ class PagedAttention:
             query = query.contiguous()
         rows, heads, dim = query.shape
         out = torch.empty(rows, heads, dim, dtype=torch.float32)
-        kind = (heads, keys.shape[2], dim, scale, window, softcap)
-        prepared = self._calls.get(kind) or self._prepare(kind, keys.shape[0])
+        prepared = self.prepared((heads, keys.shape[2], dim, scale, window, softcap), keys.shape[0])
         call = prepared.call
         call.claimed = call.joined = 0
         call.query, call.out = query.data_ptr(), out.data_ptr()
@@ -67,9 +66,11 @@ class PagedAttention:
             raise RuntimeError("numba kept code of another state of attention_call.py: empty core/models/__pycache__")
         return out
 
-    def _prepare(self, kind: "_Kind", num_blocks: int) -> "_Prepared":
-        """Of all layers of a kind: with one row the interpreter's own work shows. ValueError for a block that is not
-        there, which the kernel would read all the same."""
+    def prepared(self, kind: "Kind", num_blocks: int) -> "Prepared":
+        """Made once for all layers of a kind: with one row the interpreter's own work shows. ValueError for a block
+        that is not there, which the kernel would read all the same."""
+        if (known := self._calls.get(kind)) is not None:
+            return known
         heads, kv_heads, dim, scale, window, softcap = kind
         group = heads // kv_heads
         plan = self._plans.get(group) or self._plans.setdefault(group, _Plan.of(self.layout, group))
@@ -78,7 +79,7 @@ class PagedAttention:
         products, items = plan.pairs * heads * dim, len(plan.chunks) * kv_heads
         threads = min(items, torch.get_num_threads()) if products >= _SHARED else 1
         size = scratch_size(plan.most_pairs, dim)
-        scratch = torch.empty(threads * size, dtype=torch.float32)
+        scratch = torch.empty(torch.get_num_threads() * size, dtype=torch.float32)
         call = AttentionCall(
             layout=LAYOUT,
             items=items,
@@ -95,17 +96,17 @@ class PagedAttention:
             scale=scale,
             softcap=softcap or 0.0,
         )
-        prepared = _Prepared(call, ctypes.addressof(call), threads, products <= _SHORT, plan, scratch)
+        prepared = Prepared(call, ctypes.addressof(call), threads, products <= _SHORT, plan, scratch)
         self._calls[kind] = prepared
         return prepared
 
 
-_Kind = tuple[int, int, int, float, int | None, float | None]
+Kind = tuple[int, int, int, float, int | None, float | None]
 """Heads, key heads, head dimension, scale, window, soft cap."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class Prepared:
     """A call but for its tensors. plan, scratch: what it points to."""
 
     call: AttentionCall

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from core.models.fused_layer import fuse_layers
 from core.models.fused_linear import fuse, siblings
 from core.models.half_embedding import HalfEmbedding, halvable
+from core.models.layer_fusing import fuse_layers
 from core.models.packed_experts import PackedExperts, packable
 from core.models.packed_linear import PACKED, PackedLinear, WeightKind
 from core.models.row_norm import row_norm

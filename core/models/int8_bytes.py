@@ -21,8 +21,11 @@ from core.models.int8_kernel import ProductCall, scratch_bytes
 from core.models.row_kernels import RowKernel, row_kernels
 from core.models.team import TeamFunction
 
-_SHORT = 1 << 24  # products of a call that takes a fraction of a millisecond
-_ALONE = 1 << 17  # and of one that is over before other threads would have begun
+SHORT = 1 << 24
+"""Products of a call that takes a fraction of a millisecond."""
+
+ALONE = 1 << 17
+"""Products of one that is over before other threads would have begun."""
 
 
 class BytesProduct:
@@ -68,25 +71,25 @@ class BytesProduct:
         places = numbers.data_ptr(), steps.data_ptr(), fine.data_ptr()
         kernels.quantise(rows.data_ptr(), *places, reach, enough, rows=count, n=n)
         products = count * n * self.out_features
-        threads = torch.get_num_threads() if products >= _ALONE else 1
+        threads = torch.get_num_threads() if products >= ALONE else 1
         scratch = torch.empty(threads * scratch_bytes(count), dtype=torch.uint8)
-        call = ProductCall(
+        call = self.call(reach, bias)
+        call.numbers, call.steps, call.fine = places
+        call.out, call.scratch, call.rows = out.data_ptr(), scratch.data_ptr(), count
+        kernels.multiply(ctypes.addressof(call), threads, products <= SHORT)
+        return out
+
+    def call(self, reach: int, bias: Tensor | None) -> ProductCall:
+        """What the compiled function is told, but for the rows. It holds addresses of the weights and the bias."""
+        return ProductCall(
             weights=self._weights.data_ptr(),
             scales=self._scales.data_ptr(),
             sums=self._sums.data_ptr(),
             bias=0 if bias is None else bias.data_ptr(),
-            numbers=places[0],
-            steps=places[1],
-            fine=places[2],
-            out=out.data_ptr(),
-            scratch=scratch.data_ptr(),
-            rows=count,
             columns=self.out_features,
-            groups=n // GROUP,
+            groups=self.in_features // GROUP,
             reach=reach,
         )
-        kernels.multiply(ctypes.addressof(call), threads, products <= _SHORT)
-        return out
 
     def unpacked(self) -> tuple[Tensor, Tensor]:
         """The weights as whole numbers, int8 [out, in], and what 1 of each output stands for, float32 [out]."""

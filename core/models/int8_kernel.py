@@ -6,11 +6,11 @@ import numpy as np
 from numba import carray, njit, types
 
 from core.models.byte_dots import COLUMNS, GROUP, dots
-from core.models.lanes import at, claim, floats_at, numbers_at, put, wholes_at
+from core.models.pointers import at, claim, floats_at, numbers_at, put, wholes_at
 from core.models.row_kernels import top_magnitude
 
-SOURCE_FILES = ("lanes.py", "byte_dots.py", "row_kernels.py")
-SOURCES = "e9181846"  # their digest, see lanes.py
+SOURCE_FILES = ("lanes.py", "pointers.py", "byte_dots.py", "row_kernels.py")
+SOURCES = "285b4639"  # their digest, see lanes.py
 
 _TINY = np.finfo(np.float32).tiny
 _ROUNDER = np.float32(3 << 22)  # added and taken away again it leaves a float32 below 2**22 rounded, halves to even

@@ -6,25 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from core.models.lanes import (
-    add,
-    at,
-    choose_below,
-    divide,
-    exp,
-    load,
-    magnitude,
-    multiply,
-    put,
-    splat,
-    store,
-    subtract,
-    zeros8,
-)
+from core.models.lanes import add, choose_below, divide, exp, load, magnitude, multiply, splat, store, subtract, zeros8
+from core.models.pointers import at, put
 from core.models.row_kernels import RowKernel
 
-SOURCE_FILES = ("lanes.py",)
-SOURCES = "e37020f0"  # their digest, see lanes.py
+SOURCE_FILES = ("lanes.py", "pointers.py")
+SOURCES = "29dc1d8c"  # their digest, see lanes.py
 
 WIDTH = 8  # of the vectors here: what rows and half heads must be multiples of
 
@@ -41,7 +28,13 @@ def _norm_factor(row, begin, n, eps):  # type: ignore[no-untyped-def]
     return _ONE / np.sqrt(total / np.float32(n) + np.float32(eps))
 
 
-def _add_norm(x, more, weight, total, out, eps, rows, n, begin, end):  # type: ignore[no-untyped-def]
+def add_rows(x, more, rows, n, begin, end):  # type: ignore[no-untyped-def]
+    """x + more in x, both [rows, n]."""
+    for i in range(begin * n, end * n):
+        put(x, i, at(x, i) + at(more, i))
+
+
+def add_norm(x, more, weight, total, out, eps, rows, n, begin, end):  # type: ignore[no-untyped-def]
     """total = x + more; out = total normalised by its root mean square, times weight [n]; all others [rows, n]."""
     for r in range(begin, end):
         row = r * n
@@ -52,17 +45,17 @@ def _add_norm(x, more, weight, total, out, eps, rows, n, begin, end):  # type: i
             put(out, row + i, (at(total, row + i) * factor) * at(weight, i))
 
 
-def _gate(both, out, rows, n, begin, end):  # type: ignore[no-untyped-def]
+def gate(both, out, rows, n, begin, end):  # type: ignore[no-untyped-def]
     """out [rows, n] = silu(gate) * up of both [rows, 2n], gate before up."""
     zero = zeros8()
     one, minus = splat(zero, _ONE), splat(zero, _MINUS_ONE)
     for r in range(begin, end):
         for i in range(0, n, 8):
-            gate = load(zero, both, 2 * r * n + i)
+            g = load(zero, both, 2 * r * n + i)
             # 1 / (1 + e^-g) with an exponent that is never positive: for a negative g it is e^g / (1 + e^g).
-            shrunk = exp(multiply(magnitude(gate), minus))
-            share = divide(choose_below(gate, zero, shrunk, one), add(one, shrunk))
-            store(out, r * n + i, multiply(multiply(gate, share), load(zero, both, (2 * r + 1) * n + i)))
+            shrunk = exp(multiply(magnitude(g), minus))
+            share = divide(choose_below(g, zero, shrunk, one), add(one, shrunk))
+            store(out, r * n + i, multiply(multiply(g, share), load(zero, both, (2 * r + 1) * n + i)))
 
 
 @njit
@@ -81,7 +74,7 @@ def _rotate(source, begin, out, out_begin, factor, weight, normed, cos, sin, ang
         store(out, out_begin + half + i, add(multiply(b, c1), multiply(a, s1)))
 
 
-def _place_heads(  # type: ignore[no-untyped-def]
+def place_heads(  # type: ignore[no-untyped-def]
     product, cos, sin, q_norm, k_norm, keys, values, slots, heads, kv_heads, dim, normed, eps, rows, n, begin, end
 ):
     """product [rows, n], a row's queries, keys and values side by side: queries are turned where they stand, keys are
@@ -117,7 +110,7 @@ def layer_kernels() -> LayerKernels:
     """Compiled for this machine: at once where they lie in numba's cache, else within seconds."""
     sources = SOURCE_FILES, SOURCES
     return LayerKernels(
-        add_norm=RowKernel(_add_norm, "pppppf", sources),
-        gate=RowKernel(_gate, "pp", sources),
-        place_heads=RowKernel(_place_heads, "pppppppliiiif", sources),
+        add_norm=RowKernel(add_norm, "pppppf", sources),
+        gate=RowKernel(gate, "pp", sources),
+        place_heads=RowKernel(place_heads, "pppppppliiiif", sources),
     )

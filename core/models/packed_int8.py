@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from core.models.int8_bytes import BytesProduct, takes
 from core.models.int8_fbgemm import NARROW, WIDE, FbgemmProduct, exact_reach
+from core.models.int8_kernel import ProductCall
 
 _LARGEST_SUM = (1 << 31) - 1  # the kernels' sums have 32 bits
 
@@ -65,6 +66,13 @@ class _Int8Weights(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self._product(self._rows(x), self._reach, self.enough, self._whole_bias())
         return y.view(*x.shape[:-1], self.out_features)
+
+    def product_call(self) -> ProductCall | None:
+        """What BytesProduct's compiled functions are told of the layer, which must outlive it; None if another
+        multiplies."""
+        if not isinstance(self._product, BytesProduct):
+            return None
+        return self._product.call(self._reach, self._whole_bias())
 
     def unpacked(self) -> tuple[Tensor, Tensor]:
         """The weights as whole numbers, int8 [out, in], and what 1 of each output stands for, float32 [out]."""

@@ -118,7 +118,7 @@ def _finish(products, steps, fine, bias, biased, reach, rows, n, begin, end):  #
                 products[r, i] = products[r, i] * step + (bias[i] if biased else _ZERO)
 
 
-def _rms_norm(x, weight, out, eps, rows, n, begin, end):  # type: ignore[no-untyped-def]
+def rms_norm(x, weight, out, eps, rows, n, begin, end):  # type: ignore[no-untyped-def]
     """out [rows, n] = x / sqrt(mean of x squared + eps) * weight [n]."""
     x, weight, out = carray(x, (rows, n)), carray(weight, (n,)), carray(out, (rows, n))
     for r in range(begin, end):
@@ -185,7 +185,7 @@ def row_kernels() -> RowKernels:
         refine=RowKernel(_refine, "pppwi"),
         finish=RowKernel(_finish, "ppwpii"),
         # The sum is taken in as many lanes as the machine has, the same way for every row.
-        rms_norm=RowKernel(_rms_norm, "pppf", fastmath={"reassoc"}),
+        rms_norm=RowKernel(rms_norm, "pppf", fastmath={"reassoc"}),
     )
 
 

@@ -44,12 +44,25 @@ class TeamFunction:
 @functools.cache
 def _openmp(short: bool) -> Callable[..., None] | None:
     """OpenMP's own entry for a parallel region of the library that torch brought; None if it brought another."""
-    for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*")):
-        library = ctypes.PyDLL(str(path)) if short else ctypes.CDLL(str(path))
+    for path in _library():
+        library = ctypes.PyDLL(path) if short else ctypes.CDLL(path)
         function = library.GOMP_parallel  # of (function, its data, threads, flags)
         function.argtypes, function.restype = _ADDRESS, None
         return function
     return None
+
+
+@functools.cache
+def team_size_address() -> int:
+    """Of a C function that tells threads of a team how many they are: OpenMP may have fewer than it is asked for. 0 if
+    torch brought another library."""
+    for path in _library():
+        return ctypes.cast(ctypes.CDLL(path).omp_get_num_threads, ctypes.c_void_p).value or 0
+    return 0
+
+
+def _library() -> list[str]:
+    return [str(path) for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))]
 
 
 @functools.cache

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from core.layout import RaggedLayout, Segment
-from core.models.fused_layer import FusedLayer, fuse_layers
+from core.models.fused_layer import FusedLayer
+from core.models.layer_fusing import fuse_layers
 from core.models.loader import LoadedModel, load_model
 from core.models.packed_linear import packing_available
 from core.models.runner import ModelRunner

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numba import cfunc, types
 
-from core.models import attention_kernel, int8_kernel, layer_kernels
+from core.models import attention_kernel, int8_kernel, layer_kernels, run_kernel
 from core.models.compiling import digest
 from core.models.lanes import exp, load, store, tanh, zeros8, zeros16
 
@@ -57,6 +57,7 @@ def test_tanh_is_within_rounding_and_keeps_signs() -> None:
         (attention_kernel.SOURCE_FILES, attention_kernel.SOURCES),
         (int8_kernel.SOURCE_FILES, int8_kernel.SOURCES),
         (layer_kernels.SOURCE_FILES, layer_kernels.SOURCES),
+        (run_kernel.SOURCE_FILES, run_kernel.SOURCES),
     ],
 )
 def test_compiled_code_that_was_kept_is_of_this_state_of_the_sources(files: tuple[str, ...], sources: str) -> None:
