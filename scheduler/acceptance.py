@@ -194,7 +194,7 @@ class Acceptance:
         first = record.first[_kind(outcome.drafter, outcome.match)]
         first.add(float(outcome.accepted > 0 and 0 not in outcome.loosened), 1.0, self.fade)
         if outcome.accepted:
-            behind = sum(position > 0 for position in outcome.loosened)
+            behind = len(outcome.loosened) - (0 in outcome.loosened)
             trials = outcome.accepted - 1 + outcome.rejected
             record.later.add(outcome.accepted - 1 - behind, trials, self.fade)
         could = outcome.rejected and outcome.accepted + outcome.window < outcome.drafted

@@ -11,7 +11,6 @@ for fewer than the tokens that they are expected to deliver, so that no loose an
 
 from collections.abc import Iterable
 
-from core.drafters.base import MODEL_DRAFTERS
 from core.drafters.model import DraftReach
 from core.forward_costs import ForwardCosts, LiveCosts
 from core.round_plan import ItemResult
@@ -20,7 +19,8 @@ from scheduler.acceptance import GUESS, hopeful
 from scheduler.draft_length import choose_drafts
 from scheduler.draft_option import Base, Choice, base_seconds, cheapest_row
 from scheduler.draft_options import DraftOptions
-from scheduler.drafting import NOTHING, Wish, is_loose, window_of
+from scheduler.drafting import NOTHING, Wish, window_of
+from scheduler.given_blocks import with_given
 from scheduler.job import Job
 from scheduler.loose_length import Ask
 from scheduler.loose_lengths import choose_blocks
@@ -78,7 +78,7 @@ class DraftPlanner:
         )
         if any(job.sequence.request.drafter == "none" for job in decoding):
             plain = plain._replace(most_seconds=COMPANY * base_seconds(costs.now, plain))
-        base = self._with_blocks(plain, decoding, costs.now)
+        base = with_given(plain, decoding, costs.now)
         strict = [job for job in drafting if job.decoding and job.sequence.request.adaptive and not job.loose]
         without = base._replace(rows=base.rows - fed, sequences=base.sequences - (fed > 0))
         base = base._replace(prompts=base_seconds(costs.now, base) - base_seconds(costs.now, without))
@@ -118,31 +118,6 @@ class DraftPlanner:
                 job.drafting.wish = _wish(job, block.choice, match, block.tokens, forgiving=ask.loosening)
             elif (next_one := due(job.drafting, ask.options)) is not None:
                 job.drafting.wish = probe(next_one[0], match)
-
-    def _with_blocks(self, plain: Base, decoding: list[Job], costs: ForwardCosts) -> Base:
-        """The round with all drafts that are not for the rule to decide; sets `hold`, and `most` of fixed lengths."""
-        base = plain
-        for job in sorted(decoding, key=_turn) if plain.bounded else decoding:
-            job.drafting.hold = False
-            drafts, turns, tokens = _block(job)
-            if not drafts:
-                continue
-            more = _with_block(base, drafts, turns, tokens)
-            wish = job.drafting.wish
-            if not base.bounded or not _too_long(costs, more):
-                base = more
-            elif wish is None and not is_loose(job.sequence.request):  # a shorter block is no other answer
-                while drafts and _too_long(costs, more):
-                    drafts -= 1
-                    more = _with_block(base, drafts, min(turns, drafts), tokens)
-                job.drafting.most, base = drafts, more
-            elif wish is not None and job.drafting.held + 2 <= tokens:
-                job.drafting.hold = True
-                job.drafting.held += 1
-                base = base._replace(tokens=base.tokens - 1, rows=base.rows - 1, sequences=base.sequences - 1)
-            else:
-                base = more
-        return base
 
     def _plan_strict(self, jobs: list[Job], base: Base, costs: ForwardCosts) -> float:
         """Set the jobs' wishes; seconds of the round with them."""
@@ -185,33 +160,6 @@ class DraftPlanner:
         step = (costs.draft.at(known + sharing) - costs.draft.at(known)) / sharing
         price = base.tokens / base_seconds(costs, base) * (cheapest_row(costs, base, sharing) + step)
         return self.mean.first("model", 0) > price
-
-
-def _turn(job: Job) -> tuple[int, tuple[float, int]]:
-    return job.last_turn, job.rank
-
-
-def _block(job: Job) -> tuple[int, int, float]:
-    """Drafts of a block that is not for the rule to decide, draft forwards for them, and tokens to be expected."""
-    wish, request = job.drafting.wish, job.sequence.request
-    drafter, drafts, tokens = request.drafter, request.num_draft_tokens, 1.0  # of fixed length
-    if wish is not None:
-        drafter, drafts, tokens = wish.drafter, wish.num_drafts, wish.tokens
-    turns = drafts if drafter in MODEL_DRAFTERS else 0
-    if drafts and drafter == "multilevel":
-        match = 0 if wish is None else wish.match
-        turns = max(1, round(turns / job.drafting.acceptance.per_turn(match)))
-    return drafts, turns, tokens
-
-
-def _with_block(base: Base, drafts: int, turns: int, tokens: float) -> Base:
-    steps = [*base.draft_rows, *[0.0] * (turns - len(base.draft_rows))]
-    steps[:turns] = [rows + 1 for rows in steps[:turns]]
-    return base._replace(tokens=base.tokens + tokens - 1, rows=base.rows + drafts, draft_rows=tuple(steps))
-
-
-def _too_long(costs: ForwardCosts, base: Base) -> bool:
-    return base_seconds(costs, base) > base.most_seconds
 
 
 def _affordable_rows(costs: ForwardCosts, seconds: float, most: int) -> int:

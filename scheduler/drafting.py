@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from core.drafters.base import drafters_of
+from core.provenance import Provenance
 from core.round_plan import ItemResult
 from core.sequence import GenerationRequest
 from core.verifiers.params import FlyParams, HybridParams, VerifierParams
@@ -81,7 +83,7 @@ class Drafting:
         outcome = _outcome(wish, asked, result, window_of(request))
         self.warm = outcome.accepted > 0
         used = outcome.drafter if outcome.drafted else "none"
-        for drafter in (request.drafter, *request.other_drafters):
+        for drafter in drafters_of(request):
             if drafter == used:
                 self._end(self.pause(drafter), wish.probe, outcome.accepted > 0)
             else:
@@ -121,7 +123,6 @@ def window_of(request: GenerationRequest) -> int:
 def _outcome(wish: Wish, asked: int, result: ItemResult, window: int) -> Outcome:
     """A drafter that was asked and had nothing to give, since its grammar forbids it, was wrong once. Where the
     answer ended within the block, what lies behind the end was never judged."""
-    loose = is_loose(result.sequence.request)
     cut = result.accepted > 0 and len(result.tokens) == result.accepted
     drafted = result.accepted if cut else result.drafted
     return Outcome(
@@ -129,10 +130,17 @@ def _outcome(wish: Wish, asked: int, result: ItemResult, window: int) -> Outcome
         match=wish.match,
         drafted=1 if asked and not drafted else drafted,
         accepted=result.accepted,
-        loosened=tuple([j for j, token in enumerate(result.tokens) if token.provenance.loosened]) if loose else (),
+        loosened=_loosened(result) if result.accepted and is_loose(result.sequence.request) else (),
         turns=0 if cut else result.draft_turns,
         doubt=_doubt(result.reaches[: min(result.accepted + 1, drafted)]) if result.reaches else None,
         window=window,
+    )
+
+
+def _loosened(result: ItemResult) -> tuple[int, ...]:
+    native = Provenance.NATIVE  # most are
+    return tuple(
+        [j for j, token in enumerate(result.tokens) if token.provenance is not native and token.provenance.loosened]
     )
 
 

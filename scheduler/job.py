@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass, field
 
+from core.drafters.base import drafters_of
 from core.provenance import FinishReason
 from core.sequence import CommittedToken, Sequence
 from scheduler.drafting import Drafting, is_loose
@@ -40,7 +41,7 @@ class Job:
 
     def __post_init__(self) -> None:
         request = self.sequence.request
-        self.drafters = request.drafter, *request.other_drafters
+        self.drafters = drafters_of(request)
         self.loose = is_loose(request)
         # Smaller is more urgent. "Priority minus age" orders any two jobs the same at all times, since both
         # age alike, so the age can be replaced by the time of submission and the rank never changes: what
