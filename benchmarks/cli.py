@@ -40,7 +40,7 @@ def speed(
     config: Config = DEMO,
     prompts: Prompts = ["humaneval:10", "spec-bench:3", "gsm8k:5"],  # noqa: B006
     verifier: Annotated[list[str], typer.Option(help="Names, or JSON objects with parameters.")] = ["strict", "fly"],  # noqa: B006
-    drafter: Annotated[list[str], typer.Option(help="auto, model, prompt_lookup, multilevel.")] = ["auto"],  # noqa: B006
+    drafter: Annotated[list[str], typer.Option(help="auto, or any of docs/drafters.md.")] = ["auto"],  # noqa: B006
     draft_length: Annotated[list[str], typer.Option(help="default, adaptive, adaptive:K or a fixed K.")] = ["default"],  # noqa: B006
     clients: Clients = ["1"],  # noqa: B006
     tokens: Tokens = 128,
@@ -135,6 +135,24 @@ def audit(
     with Explained():
         settings = settings_matrix(_split(verifier), ["auto"], _split(draft_length))
         _run(measure_audit(config, _load(prompts), prompts, settings, tokens, within, calibrate, _results(out, name)))
+
+
+@app.command()
+def adversarial(
+    config: Config = DEMO,
+    items: Annotated[Path | None, typer.Option(help="JSONL of your own; docs/evaluation.md tells its fields.")] = None,
+    verifier: Annotated[list[str], typer.Option(help="Names, or JSON objects. Default: all, fly thrice.")] = [],  # noqa: B006
+    drafts: Annotated[int, typer.Option(min=1, help="Of each block, the planted one included.")] = 15,
+    out: Out = RESULTS,
+    name: Annotated[str, typer.Option(help="Of the result files.")] = "adversarial",
+) -> None:
+    """How many planted wrong tokens each verifier lets through, in front of what the target itself goes on with."""
+    from benchmarks.adversarial import VERIFIERS, measure_adversarial
+    from benchmarks.planted_items import OURS
+
+    with Explained():
+        chosen = _split(verifier) or VERIFIERS
+        _run(measure_adversarial(config, items or OURS, chosen, drafts, _results(out, name)))
 
 
 @app.command()

@@ -19,7 +19,7 @@ from benchmarks.machine import one_line
 from benchmarks.tables import flat, markdown, rules
 
 BEGIN, END = "<!-- figures: written by python -m benchmarks.readme -->", "<!-- end of figures -->"
-_OMITTED = ("draft-length", "audit")  # their own pages in docs/ tell of them
+_OMITTED = ("draft-length", "audit", "adversarial")  # their own pages in docs/ tell of them
 
 Result = Mapping[str, Any]
 

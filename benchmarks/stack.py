@@ -57,12 +57,12 @@ class Stack:
     log: RoundLog
     _ids: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    def encode_chat(self, message: str) -> list[int]:
-        """The model's own chat template around one user message."""
+    def encode_chat(self, message: str, begin: str = "") -> list[int]:
+        """The model's own chat template around one user message, and how its answer begins."""
         text = self.served.language.tokenizer.apply_chat_template(
             [{"role": "user", "content": message}], tokenize=False, add_generation_prompt=True
         )
-        return list(self.served.language.tokenizer.encode(text, add_special_tokens=False))
+        return list(self.served.language.tokenizer.encode(text + begin, add_special_tokens=False))
 
     @property
     def engine(self) -> AsyncEngine:
