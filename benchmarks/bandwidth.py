@@ -53,8 +53,3 @@ class Bandwidth:
                 self.best[name] = max(self.best[name], speed)
                 fastest = max(fastest, speed)
         return fastest
-
-    @property
-    def bytes_per_second(self) -> float:
-        """The best of the run."""
-        return max(self.best.values())

@@ -5,9 +5,10 @@
 Quality: over the last rows of real texts (chat prompts of public data sets) the mean Kullback-Leibler divergence from
 the reference's distribution, in nats, and how often both like the same token best. Time: one forward of so many rows
 of those texts (some cost int8_mixed more than others) behind a short context, the kinds in turns, and a plain step as
-a multiple of the time that reading its packed weights once takes at the best memory bandwidth seen in the whole run.
-Then the configuration itself is loaded, and its engine's `off` steps are held against the same limit. Times of
-different runs mean nothing beside each other.
+a multiple of the time that reading its packed weights once takes at the memory bandwidth right before and after it, the
+better of both: on a machine that is shared, bandwidth halves and doubles within minutes. Then the configuration itself
+is loaded, and its engine's `off` steps are held against the same limit. Times of different runs mean nothing beside
+each other.
 
 Holds all kinds at once: for the demo's target 16 GB with the float32 reference, 10 GB with --reference fp16.
 """
@@ -55,6 +56,14 @@ class Quality:
 
 
 Milliseconds = dict[int, list[float]]  # of each turn, by number of rows
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What a kind's turns took. bandwidths: bytes a second around each of them."""
+
+    milliseconds: Milliseconds
+    bandwidths: list[float]
 
 
 def chat_tokens(folder: Path, specs: list[str]) -> tuple[list[list[int]], list[str]]:
@@ -121,16 +130,18 @@ def time_in_turns(
     repeats: int,
     bandwidth: Bandwidth,
     report: Report,
-) -> dict[WeightKind, Milliseconds]:
-    """The bandwidth is measured around every kind. text: of at least the context and the most rows."""
-    timed: dict[WeightKind, Milliseconds] = {kind: {count: [] for count in rows} for kind in runners}
+) -> dict[WeightKind, Timed]:
+    """The bandwidth is measured around every kind's single rows. text: of at least the context and the most rows."""
+    timed = {kind: Timed({count: [] for count in rows}, []) for kind in runners}
     for runner in runners.values():
         runner.forward(layout(text[:_CONTEXT], 0, 0))
     for _ in range(turns):
         for kind, runner in runners.items():
-            bandwidth.measure()
             for count in rows:
-                timed[kind][count].append(1e3 * forward_seconds(runner, text, count, repeats))
+                before = bandwidth.measure() if count == 1 else 0.0
+                timed[kind].milliseconds[count].append(1e3 * forward_seconds(runner, text, count, repeats))
+                if count == 1:
+                    timed[kind].bandwidths.append(max(before, bandwidth.measure()))
         report()
     return timed
 
@@ -141,18 +152,23 @@ async def engine_steps(config: Path, texts: list[list[int]], bandwidth: Bandwidt
         fields = {**GREEDY, **OFF.fields, "ignore_eos": True}
         chosen = texts[:_ENGINE_ANSWERS]
         await stack.answer(chosen[0], fields, _ENGINE_TOKENS)
-        milliseconds = []
+        milliseconds, bandwidths = [], []
         for text in chosen:
-            bandwidth.measure()
+            before = bandwidth.measure()
             answer = await stack.answer(text, fields, _ENGINE_TOKENS)
             milliseconds.append(1e3 * (answer.token_seconds or 0.0))
+            bandwidths.append(max(before, bandwidth.measure()))
         size = step_bytes(stack.runtime.target.loaded)
-        return {"milliseconds": spread(milliseconds), "step_over_reading": over_reading(milliseconds, size, bandwidth)}
+        return {
+            "milliseconds": spread(milliseconds),
+            "step_over_reading": over_reading(milliseconds, size, bandwidths),
+            "gigabytes_per_second": spread([1e-9 * one for one in bandwidths]),
+        }
 
 
-def over_reading(milliseconds: list[float], size: int, bandwidth: Bandwidth) -> dict[str, float]:
-    """Steps as multiples of the time that reading so many bytes takes at the run's best bandwidth."""
-    return spread([one / 1e3 * bandwidth.bytes_per_second / size for one in milliseconds])
+def over_reading(milliseconds: list[float], size: int, bandwidths: list[float]) -> dict[str, float]:
+    """Steps as multiples of the time that reading so many bytes takes at the bandwidth around each."""
+    return spread([one / 1e3 * speed / size for one, speed in zip(milliseconds, bandwidths, strict=True)])
 
 
 def spread(values: list[float]) -> dict[str, float]:
@@ -185,7 +201,7 @@ def main() -> None:
     runners.clear()
     gc.collect()
     engine = None if options.no_engine else asyncio.run(engine_steps(options.config, texts, bandwidth))
-    kinds = {kind: _figures(sizes[kind], quality[kind], timed[kind], bandwidth) for kind in options.kinds}
+    kinds = {kind: _figures(sizes[kind], quality[kind], timed[kind]) for kind in options.kinds}
     content: dict[str, Any] = {
         "config": options.config.name,
         "reference": options.reference,
@@ -205,15 +221,16 @@ def main() -> None:
         print(f"off through the engine, over reading: {_shown(engine['step_over_reading'])}")
 
 
-def _figures(size: int, quality: Quality, timed: Milliseconds, bandwidth: Bandwidth) -> dict[str, Any]:
+def _figures(size: int, quality: Quality, timed: Timed) -> dict[str, Any]:
     return {
         "kl": quality.kl,
         "worst_kl": quality.worst_kl,
         "top1_agreement": quality.top1,
         "rows_compared": quality.rows,
         "step_bytes": size,
-        "milliseconds": {str(count): spread(values) for count, values in timed.items()},
-        "step_over_reading": over_reading(timed[1], size, bandwidth) if 1 in timed else None,
+        "milliseconds": {str(count): spread(values) for count, values in timed.milliseconds.items()},
+        "step_over_reading": over_reading(timed.milliseconds[1], size, timed.bandwidths) if timed.bandwidths else None,
+        "gigabytes_per_second": spread([1e-9 * one for one in timed.bandwidths]) if timed.bandwidths else None,
     }
 
 

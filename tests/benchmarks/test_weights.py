@@ -38,11 +38,14 @@ def test_a_step_reads_every_matrix_once_and_no_embedding(tmp_path: Path) -> None
     assert step_bytes(load_model(tmp_path, "int8_split")) == matrices + 4 * vectors
 
 
-def test_steps_are_held_against_the_best_bandwidth_of_the_run() -> None:
+def test_a_bandwidth_is_the_fastest_reader_of_the_moment() -> None:
     bandwidth = Bandwidth(1 << 16)
     speeds = [bandwidth.measure() for _ in range(3)]
     assert min(speeds) > 0
-    assert bandwidth.bytes_per_second == max(speeds) == max(bandwidth.best.values())
+    assert max(speeds) == max(bandwidth.best.values())
     assert len(bandwidth.best) == 3
-    bandwidth.best = {"numba": 2e9, "torch.sum": 1e9}
-    assert over_reading([1.0, 3.0, 2.0], 1_000_000, bandwidth) == {"median": 4.0, "min": 2.0, "max": 6.0}
+
+
+def test_steps_are_held_against_the_bandwidth_around_each() -> None:
+    """2 ms at 1 GB a second and 1 ms at 2 are the same multiple of reading a megabyte."""
+    assert over_reading([2.0, 1.0, 6.0], 1_000_000, [1e9, 2e9, 2e9]) == {"median": 2.0, "min": 2.0, "max": 12.0}
