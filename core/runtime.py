@@ -41,7 +41,7 @@ class Runtime:
     across: CrossDrafter | None = None
 
     def available_drafters(self) -> tuple[str, ...]:
-        missing = () if self.draft is not None else MODEL_DRAFTERS
+        missing: tuple[str, ...] = () if self.draft is not None else MODEL_DRAFTERS
         if self.store is None:
             missing += ("datastore",)
         if self.across is not None:

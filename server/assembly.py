@@ -10,7 +10,7 @@ from types import MappingProxyType
 import torch
 
 from core.correction_memory import CorrectionMemory, MemoryFileError
-from core.drafters.cross_vocabulary import CrossDrafter
+from core.drafters.cross_vocabulary import PIECE, CrossDrafter
 from core.forward_costs import ForwardCosts, RowCurve
 from core.models.attention import choose_backend, common_block_size
 from core.models.graphs_cuda import CudaRecorder
@@ -219,7 +219,8 @@ def _runtime(
     pool, across = BlockPool(num_blocks, block_size), None
     if bridge is not None:
         pool = split = SplitPool(num_blocks, block_size)
-        across = CrossDrafter(runners[1], split.tables, bridge, target.vocab_size)
+        piece = min(PIECE, settings.scheduler.prefill_chunk)
+        across = CrossDrafter(runners[1], split.tables, bridge, target.vocab_size, piece)
     return Runtime(
         target=runners[0],
         pool=pool,

@@ -36,10 +36,12 @@ class Reading(Protocol):
 
 class Bridge(Protocol):
     """unusable: ids of the draft model that stand for nothing in the target's texts; never drafted. closing: those
-    behind which no text of a draft can go on, since they stand for a control token."""
+    behind which no text of a draft can go on, since they stand for a control token. window: of the target's known
+    tokens only so many matter to a crossing, the last."""
 
     unusable: tuple[int, ...]
     closing: frozenset[int]
+    window: int
 
     def read(self) -> Reading: ...
 

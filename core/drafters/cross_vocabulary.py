@@ -29,7 +29,7 @@ from core.models.draft_tables import DraftTable, DraftTables
 from core.models.runner import ModelRunner
 from core.sequence import Sequence
 
-_PIECE = 256  # rows of a forward that only reads
+PIECE = 256  # rows of a forward that reads
 _MORE_TURNS = 2  # for each draft wanted, at most: where the draft model's tokens are the smaller ones
 
 
@@ -47,20 +47,18 @@ class _Turns:
     reach: float = 1.0
 
     @property
-    def known(self) -> list[int]:
-        """The target's tokens that it drafts behind."""
-        return self.job.sequence.tokens + self.job.drafts
-
-    @property
     def wanted(self) -> int:
         return self.job.limit - len(self.job.drafts)
 
 
 class CrossDrafter:
-    """One per runtime. tables: of the runner's KV. target_vocab: ids that the target has."""
+    """One per runtime. tables: of the runner's KV. target_vocab: ids that the target has. piece: rows of a forward that
+    reads; the first that drafts may read so many, too, where its sequences are fewer."""
 
-    def __init__(self, runner: ModelRunner, tables: DraftTables, bridge: Bridge, target_vocab: int) -> None:
-        self._runner, self._tables, self._bridge = runner, tables, bridge
+    def __init__(
+        self, runner: ModelRunner, tables: DraftTables, bridge: Bridge, target_vocab: int, piece: int = PIECE
+    ) -> None:
+        self._runner, self._tables, self._bridge, self._piece = runner, tables, bridge, piece
         self._target_vocab = target_vocab
         self._unusable = to_device(list(bridge.unusable), torch.int64, runner.device)
         self._longest = min(tables.capacity, runner.loaded.max_context)
@@ -78,7 +76,7 @@ class CrossDrafter:
                     continue
                 fed[sequence] = table
             sequence.draft_tokens = max(sequence.draft_tokens, upto)
-        self._catch_up([(table, []) for table in fed.values() if len(table.tokens) > 1], 0)
+        self._catch_up([(table, []) for table in fed.values() if len(table.tokens) > 1])
 
     def draft(self, jobs: list[DraftJob]) -> list[DraftStep]:
         """Draft for all jobs and move their watermarks; returns the draft model's forwards. Those whose KV finds no
@@ -120,7 +118,7 @@ class CrossDrafter:
         return able
 
     def _work(self, group: list[_Turns]) -> list[DraftStep]:
-        self._catch_up([(turns.table, turns.open) for turns in group], _PIECE)
+        self._catch_up([(turns.table, turns.open) for turns in group], self._piece // max(1, len(group)))
         steps, active = [], group
         while active:
             step = DeviceInterval(self._runner.device)
@@ -170,7 +168,8 @@ class CrossDrafter:
         tokens: list[int] = []
         chances: list[float] = []
         done = 0
-        for token, needed in self._bridge.cross(turns.known, turns.drafted):
+        known = turns.job.sequence.tokens[-self._bridge.window :] + turns.job.drafts
+        for token, needed in self._bridge.cross(known, turns.drafted):
             if token >= self._target_vocab:
                 break
             tokens.append(token)
@@ -183,12 +182,12 @@ class CrossDrafter:
         explore_behind((job, tokens) for job, tokens, _ in found)
         force([job for job, tokens, chances in found if job.extend(tokens, chances if job.min_reach > 0 else None)])
 
-    def _catch_up(self, tables: list[tuple[DraftTable, list[int]]], spare: int) -> None:
-        """Feed what the tables' KV lacks of their texts and the ids behind, up to the last `spare` rows or, were that
-        none, the last id, in forwards of few rows."""
+    def _catch_up(self, tables: list[tuple[DraftTable, list[int]]], spare: int = 1) -> None:
+        """Feed what the tables' KV lacks of their texts and the ids behind, but for the last `spare` of each, or the
+        last one, in forwards of few rows."""
         lacking = [(table, *table.lacking(behind)) for table, behind in tables]
         while True:
-            segments, room = [], _PIECE
+            segments, room = [], self._piece
             for index, (table, start, ids) in enumerate(lacking):
                 count = min(room, len(ids) - max(spare, 1))
                 if count > 0:

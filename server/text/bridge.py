@@ -24,11 +24,11 @@ from server.text.reading import TextReading, Way
 from server.text.spelling import Spelling
 from server.text.token_bytes import TokenBytes
 
-_WINDOW = 24  # tokens of the known text that are encoded again: a few words, whose cuts do not depend on more
-
 
 class TextBridge:
     """Of one pair of models; may be used for many sequences, one at a time. Bridge in core.drafters.bridge."""
+
+    window = 24  # a few words, whose cuts do not depend on more
 
     def __init__(self, target: Spelling, draft: Spelling) -> None:
         """A second or two for large vocabularies."""
@@ -59,7 +59,7 @@ class TextBridge:
     def _known_bytes(self, known: Sequence[int]) -> bytes:
         """Of the last tokens, as far back as no control token stands between."""
         parts: list[bytes] = []
-        for token in reversed(known[-_WINDOW:]):
+        for token in reversed(known[-self.window :]):
             if not (data := self._target_bytes[token]):
                 break
             parts.append(data)
