@@ -26,6 +26,9 @@ def calibrate(
     max_tokens: Annotated[int, typer.Option(min=2, help="Of an answer.")] = 256,
     draft_tokens: Annotated[int, typer.Option(min=1, max=64, help="Drafts a round, always so many.")] = 10,
     concurrency: Annotated[int, typer.Option(min=1, help="Prompts at a time.")] = 8,
+    drafter: Annotated[
+        str, typer.Option(help="Whose drafts are corrected: auto, model, multilevel, token_recycling, datastore, ...")
+    ] = "auto",
     minutes: Annotated[float | None, typer.Option(min=0, help="Begin no more prompts after so long.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, if there is one.")] = False,
     merge: Annotated[
@@ -52,7 +55,7 @@ def calibrate(
     seconds = None if minutes is None else 60 * minutes
     try:
         place = MemoryPlace.of(out, namespace)
-        how = HowToCalibrate(draft_tokens, max_tokens, concurrency, MAX_NGRAM, seconds)
+        how = HowToCalibrate(draft_tokens, max_tokens, concurrency, MAX_NGRAM, seconds, drafter)
         job = Job(settings, prompts, samples, Destination(place, resume, merge), how)
         outcome, memory = asyncio.run(job.run())
     except (

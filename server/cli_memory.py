@@ -35,7 +35,7 @@ def show(
     config: Annotated[Path | None, typer.Option("--config", "-c", help="Whose tokenizer tells tokens' text.")] = None,
     namespace: Namespace = "default",
     top: Annotated[int, typer.Option(min=0, help="How many of the most frequent pairs.")] = 20,
-    proposer: Annotated[str | None, typer.Option(help="Of model or prompt_lookup alone.")] = None,
+    proposer: Annotated[str | None, typer.Option(help="Of model, prompt_lookup, ... alone.")] = None,
 ) -> None:
     """What it was made of, the most frequent pairs with their kinds, and how few of them cover how much."""
     from server.memory_report.report import report, texts_of

@@ -45,7 +45,7 @@ def evaluate(
     task: Tasks = ["humaneval", "gsm8k:200"],  # noqa: B006
     preset: Annotated[list[str], typer.Option(help="Ablations, all-verifiers, ...; see docs/evaluation.md.")] = [],  # noqa: B006
     verifier: Annotated[list[str], typer.Option(help="Names, or JSON objects with parameters.")] = [],  # noqa: B006
-    drafter: Annotated[list[str], typer.Option(help="auto, model, prompt_lookup, multilevel.")] = ["auto"],  # noqa: B006
+    drafter: Annotated[list[str], typer.Option(help="auto, or any of docs/drafters.md.")] = ["auto"],  # noqa: B006
     draft_length: Annotated[list[str], typer.Option(help="default, adaptive, adaptive:K or a fixed K.")] = ["15"],  # noqa: B006
     setting: Annotated[list[str], typer.Option(help="NAME={...}: any fields of a request.")] = [],  # noqa: B006
     temperature: Annotated[float | None, typer.Option(min=0.0, max=2.0, help="Default: greedy.")] = None,

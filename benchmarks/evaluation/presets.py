@@ -51,6 +51,9 @@ PRESETS = {
     # A window must be shorter than the block, so 6 would refuse K = 5.
     "fly-k": Preset("FLy's K, with a window of 4", [_fly(window=4)], lengths=("5", "10", "15", "25")),
     "multilevel": Preset("FLy with and without lookup helping the draft model", ["fly"], ("model", "multilevel")),
+    "free-drafters": Preset(
+        "drafters that need no draft model, nor any files", ["strict"], ("prompt_lookup", "token_recycling")
+    ),
     # The gate alone, with no memory behind it, is what `lossy` does.
     "csd-parts": Preset(
         "CSD whole, its memory alone, its gate alone",

@@ -15,7 +15,7 @@ from server.calibration.destination import Destination
 from server.calibration.progress import progress
 from server.calibration.prompts import PromptFile, in_even_order, read_prompts
 from server.calibration.recorder import Recorder
-from server.calibration.run import Calibration, HowToCalibrate, Outcome
+from server.calibration.run import Calibration, HowToCalibrate, Outcome, calibrated_drafter
 from server.live_model import LiveModel
 from server.model_folders import fetch
 from server.placement import Machine, place
@@ -44,7 +44,7 @@ class Job:
         served = await asyncio.to_thread(assemble, settings, folders, recorder)
         model = await asyncio.to_thread(LiveModel.build, served, serving_config(settings))
         store = await asyncio.to_thread(self.destination.open, served.memory.target, served.memory.draft)
-        run = store.begin_run(self._facts(files, model.has_draft))
+        run = store.begin_run(self._facts(files, calibrated_drafter(model, self.how.drafter)))
         samples = in_even_order(files)[: self.samples]
         known = store.known_samples(sample.id for sample in samples)
         left = [sample for sample in samples if sample.id not in known]
@@ -57,7 +57,7 @@ class Job:
             await served.engine.stop()
         return outcome, await asyncio.to_thread(self.destination.finish, store)
 
-    def _facts(self, files: Sequence[PromptFile], has_draft: bool) -> dict[str, Any]:
+    def _facts(self, files: Sequence[PromptFile], drafter: str) -> dict[str, Any]:
         """What anyone needs to do the same again."""
         machine, models = Machine.here(self.settings), self.settings.models
         return {
@@ -68,7 +68,7 @@ class Job:
                 for key, model in zip(("target", "draft"), (models.target, models.draft), strict=True)
                 if model is not None
             },
-            "drafter": "multilevel" if has_draft else "prompt_lookup",
+            "drafter": drafter,
             "num_draft_tokens": self.how.num_draft_tokens,
             "max_tokens": self.how.max_tokens,
             "prompts": [{"file": one.name, "sha256": one.sha256, "prompts": len(one.samples)} for one in files],

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from core.correction_memory import proposer_of
 from core.sampling_params import SamplingParams
 from core.sequence import GenerationRequest
 from core.verifiers.params import StrictParams
@@ -26,13 +27,15 @@ Report = Callable[[], None]
 @dataclass(frozen=True, slots=True)
 class HowToCalibrate:
     """num_draft_tokens: K, fixed. max_tokens: of an answer. concurrency: prompts at a time. max_ngram: longest suffix
-    that lookup looks for. seconds: after which no more prompts are begun; None for no such end."""
+    that lookup looks for. seconds: after which no more prompts are begun; None for no such end. drafter: whose drafts
+    are corrected."""
 
     num_draft_tokens: int
     max_tokens: int
     concurrency: int
     max_ngram: int
     seconds: float | None = None
+    drafter: str = "auto"
 
 
 @dataclass(slots=True)
@@ -52,6 +55,17 @@ class Outcome:
             yield f"prompts left, as time was up: {self.left}; the same command with --merge goes on with them"
 
 
+def calibrated_drafter(model: LiveModel, asked: str) -> str:
+    """Whose drafts are corrected; "auto": the draft model's, as cheaply as it can make them, if there is one.
+    CalibrationError for one that is not here."""
+    here = model.engine.drafters
+    if asked == "auto":
+        return next(name for name in ("multilevel", "model", "prompt_lookup") if name in here)
+    if asked not in here:
+        raise CalibrationError(f"no drafter {asked!r} with this configuration; allowed: auto, {', '.join(here)}")
+    return asked
+
+
 class Calibration:
     """Greedy, strict, rescue off; nothing else may use the engine meanwhile."""
 
@@ -63,7 +77,8 @@ class Calibration:
         run: of the store, begun."""
         self._model, self._decode, self._recorder, self._store, self._run = model, decode, recorder, store, run
         self._how = how
-        self._drafter = "multilevel" if model.has_draft else "prompt_lookup"
+        self._drafter = calibrated_drafter(model, how.drafter)
+        self._proposer = proposer_of(self._drafter)
         self._ids = itertools.count()
 
     async def over(self, samples: Iterable[Sample], report: Report) -> Outcome:
@@ -88,7 +103,7 @@ class Calibration:
         return outcome
 
     async def _one(self, sample: Sample, outcome: Outcome) -> None:
-        counts = {"prompt_lookup": Counter[int]()} | ({"model": Counter[int]()} if self._model.has_draft else {})
+        counts = {proposer: Counter[int]() for proposer in ("prompt_lookup", self._proposer)}
         messages, tokens = list(sample.before), 0
         for turn in sample.turns:
             messages.append({"role": "user", "content": turn})
@@ -100,8 +115,8 @@ class Calibration:
                     outcome.too_long += 1
                     return
                 break
-            if self._model.has_draft:
-                counts["model"] += corrected
+            if self._proposer != "prompt_lookup":
+                counts[self._proposer] += corrected
             counts["prompt_lookup"] += lookup_corrections(
                 prompt, answer, self._how.num_draft_tokens, self._how.max_ngram
             )

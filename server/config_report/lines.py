@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from server.config_report.devices import memory_here, memory_lines
 from server.config_report.facts import ModelFacts, gather
 from server.config_report.missing import missing
+from server.datastore_settings import DatastoreError, DatastoreSettings
 from server.pair_languages import drafts_across
 from server.placement import Machine
 from server.settings import Settings
@@ -49,6 +50,16 @@ def _serving(settings: Settings, across: bool) -> Iterator[str]:
         f"speculation: {speculation.verifier} by default, of {', '.join(speculation.allowed_verifiers)}; "
         f"drafter {drafter}; {speculation.num_draft_tokens} draft tokens, at most {speculation.max_num_draft_tokens}"
     )
+    if speculation.datastore is not None:
+        yield f"datastore: {_files(speculation.datastore)}, at most {speculation.datastore.max_tokens} tokens"
     keys = f"{len(server.api_keys)} API keys" if server.api_keys else "no API keys"
     yield f"server: {settings.model_name} on http://{server.host}:{server.port}/v1, {keys}"
     yield f"cache: {settings.cache_dir}"
+
+
+def _files(datastore: DatastoreSettings) -> str:
+    try:
+        paths = datastore.paths()
+    except DatastoreError:
+        return f"files {', '.join(datastore.files)}"  # what is wrong with them is among what is missing
+    return f"{len(paths)} files, {human(sum(path.stat().st_size for path in paths if path.exists()))}"

@@ -119,6 +119,17 @@ def test_a_draft_of_another_vocabulary_is_told_from_the_files(tmp_path: Path) ->
     assert "; drafter auto (model, across vocabularies); " in found
 
 
+def test_a_datastore_is_told_by_its_files(tmp_path: Path) -> None:
+    save_pair(tmp_path / "model")
+    (tmp_path / "a.txt").write_text("a" * 2_000_000)
+    (tmp_path / "b.txt").write_text("b" * 1_000_000)
+    lines = report(load(tmp_path, models=model(tmp_path), speculation={"datastore": [str(tmp_path / "*.txt")]}))
+    assert line(lines, "datastore: ") == "datastore: 2 files, 3.0 MB, at most 4000000 tokens"
+    assert lines[-1] == "missing here: nothing"
+    lines = report(load(tmp_path, models=model(tmp_path), speculation={"datastore": str(tmp_path / "c.txt")}))
+    assert missing(lines) == [f"speculation.datastore: no file matches {tmp_path / 'c.txt'} (from {Path.cwd()})"]
+
+
 def test_memory_is_summed_over_what_runs_on_a_device(tmp_path: Path) -> None:
     save_pair(tmp_path / "model")
     models = {**model(tmp_path), "draft": {"source": "target", "device": "cpu", "weights": "bfloat16"}}

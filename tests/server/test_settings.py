@@ -276,6 +276,18 @@ def test_sources_are_told_apart(tmp_path: Path, source: Any, expected: Any) -> N
             "speculation.drafter = model needs a draft model: set models.draft, or use auto or prompt_lookup",
         ),
         (
+            {"speculation": {"drafter": "datastore"}},
+            "speculation: the drafter datastore needs files to draw on: set speculation.datastore",
+        ),
+        (
+            {"speculation": {"allowed_drafters": ["datastore"]}},
+            "speculation: the drafter datastore needs files to draw on: set speculation.datastore",
+        ),
+        (
+            {"speculation": {"datastore": []}},
+            "speculation.datastore.files = []: Tuple should have at least 1 item",
+        ),
+        (
             {"speculation": {"costs": {"target": {1: 1.0, 8: 1.5}, "draft": {1: 0.3}}}},
             "speculation.costs.draft must be given if, and only if, there is a models.draft",
         ),

@@ -110,6 +110,19 @@ async def test_it_counts_the_first_mismatch_of_every_round_and_says_what_it_was_
     assert held(CorrectionMemory.load(tmp_path / "m.npz")) == held(memory)
 
 
+async def test_drafts_of_another_drafter_are_counted_as_its_own(folder: Path, tmp_path: Path) -> None:
+    whole = job(folder, f"{tmp_path}/m.npz")
+    _, memory = await replace(whole, how=replace(whole.how, drafter="token_recycling")).run()
+    assert memory.snapshot("token_recycling").num_pairs > 0
+    assert memory.snapshot("prompt_lookup").num_pairs > 0
+    assert memory.snapshot("model").num_pairs == 0
+    assert CorrectionMemory.load(tmp_path / "m.npz").snapshot("token_recycling").num_pairs > 0
+    other = job(folder, f"{tmp_path}/other.npz")
+    other = replace(other, how=replace(other.how, drafter="datastore"))
+    with pytest.raises(CalibrationError, match=r"^no drafter 'datastore' with this configuration; allowed: auto, m"):
+        await other.run()
+
+
 async def test_an_interrupted_run_goes_on_where_it_was(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
