@@ -11,8 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core import correction_table
+from core.correction_file import MemoryContents, read_memory, write_memory
 from core.correction_memory import CorrectionMemory, MemoryFileError, MemorySnapshot
 from core.correction_origin import MemoryOrigin, sample_id
+from core.drafters.base import FREE_DRAFTERS
 
 TOKENS = st.one_of(st.integers(0, 3), st.sampled_from([128_255, (1 << 31) - 1]))
 PAIRS = st.dictionaries(st.tuples(TOKENS, TOKENS), st.integers(1, 9), max_size=12)
@@ -382,3 +384,24 @@ def test_tables_of_unknown_proposers_are_refused(tmp_path: Path) -> None:
     rewrite(tmp_path / "memory", {"tables": {"eagle": COUNTS}}, eagle_keys=nothing, eagle_counts=nothing)
     with pytest.raises(MemoryFileError, match="unknown proposers: eagle"):
         CorrectionMemory.load(tmp_path / "memory")
+
+
+def test_a_file_holds_only_tables_that_hold_something_and_those_of_two_drafters_are_still_read(tmp_path: Path) -> None:
+    """Programs that know no more than `model` and `prompt_lookup` wrote both and refuse any other."""
+    memory_of({(1, 2): 3}).save(tmp_path / "new.npz")
+    assert set(read_memory(tmp_path / "new.npz").tables) == {"model"}
+    tables = {"model": MemorySnapshot(), "prompt_lookup": memory_of({(3, 4): 5}).snapshot("model")}
+    write_memory(tmp_path / "old.npz", MemoryContents("T", "D", "2026-01-01", tables, MemoryOrigin()))
+    old = CorrectionMemory.load(tmp_path / "old.npz")
+    assert old.snapshot("prompt_lookup").count(3, 4) == 5
+    assert old.snapshot("token_recycling").num_pairs == old.snapshot("datastore").num_pairs == 0
+
+
+def test_each_drafter_that_costs_no_forward_has_a_table_of_its_own() -> None:
+    memory = CorrectionMemory()
+    for token, drafter in enumerate(FREE_DRAFTERS, 1):
+        memory.record(drafter, token, 9)
+    memory.merge_round()
+    for token, drafter in enumerate(FREE_DRAFTERS, 1):
+        assert contents(memory.snapshot(drafter)) == {(token, 9): 1}
+    assert memory.snapshot("multilevel").num_pairs == 0

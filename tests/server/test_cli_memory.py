@@ -2,16 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from core.correction_memory import CorrectionMemory
+from core.correction_memory import PROPOSERS, CorrectionMemory
 from core.correction_origin import MemoryOrigin, sample_id
 from core.correction_table import MemorySnapshot, pair_key
 from core.models.checkpoint import fingerprint
 from server.cli import app
+from server.memory_store.text import Proposer
 from tests.server import serving
 from tests.server.memory_store.test_store import held
 from tests.server.test_assembly import save_pair
@@ -155,3 +157,7 @@ def test_calibrate_makes_a_memory_that_show_reads(tmp_path: Path) -> None:
     assert "prompts counted: 2" in outcome.stdout
     assert "prompt_lookup: " in outcome.stdout
     assert "prompt_lookup: " in ok("show", out)
+
+
+def test_text_names_the_proposers_there_are() -> None:
+    assert get_args(Proposer) == PROPOSERS
