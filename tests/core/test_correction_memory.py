@@ -390,7 +390,7 @@ def test_a_file_holds_only_tables_that_hold_something_and_those_of_two_drafters_
     """Programs that know no more than `model` and `prompt_lookup` wrote both and refuse any other."""
     memory_of({(1, 2): 3}).save(tmp_path / "new.npz")
     assert set(read_memory(tmp_path / "new.npz").tables) == {"model"}
-    tables = {"model": MemorySnapshot(), "prompt_lookup": memory_of({(3, 4): 5}).snapshot("model")}
+    tables = {"model": MemorySnapshot(), "prompt_lookup": memory_of({(3, 4): 5}).snapshot("model").fold()}
     write_memory(tmp_path / "old.npz", MemoryContents("T", "D", "2026-01-01", tables, MemoryOrigin()))
     old = CorrectionMemory.load(tmp_path / "old.npz")
     assert old.snapshot("prompt_lookup").count(3, 4) == 5
