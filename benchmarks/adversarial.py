@@ -44,13 +44,14 @@ _ALIKE = Refusal("this tokenizer does not tell the answers apart")
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One planted item. accepted: the rule by which each setting let the wrong token through, or None; held: by what
-    those with FLy's rule held it back. entropy: top-3, nats; probability, gap: of the wrong token; behind: drafts
-    behind it."""
+    those with FLy's rule held it back. drafted: the block, from the first token on that is wrong. entropy: top-3, nats;
+    probability, gap: of that token; behind: drafts behind it."""
 
     kind: str
     ask: str
     begin: str
     right: str
+    wrong: str
     drafted: str
     entropy: float
     probability: float
@@ -129,6 +130,7 @@ class _Run:
             ask=item.ask,
             begin=item.begin,
             right=item.right,
+            wrong=item.wrong,
             drafted=decode(planted.drafts),
             entropy=gate.entropy[0],
             probability=whole.probability[0],

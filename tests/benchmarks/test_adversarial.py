@@ -94,7 +94,7 @@ def test_our_own_items_are_all_different_and_wrong_answers_are_none_of_the_right
     items = read_items(OURS)
     assert len({(item.ask, item.begin) for item in items}) == len(items) >= 60
     assert all(item.right.strip() != item.wrong.strip() for item in items)
-    assert {"arithmetic", "name", "number", "negation", "sign", "operator"} <= {item.kind for item in items}
+    assert {"arithmetic", "name", "number", "negation", "sign", "code"} <= {item.kind for item in items}
 
 
 @pytest.mark.parametrize(
