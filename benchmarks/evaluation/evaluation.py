@@ -65,7 +65,8 @@ class Evaluation:
 
     async def measured(self, asker: Asker, title: str, about: dict[str, Any], judge: Judge) -> Findings:
         """As it goes, what is known so far lies beside the file that is written in the end."""
-        with Journal(self.results.path(".answers.jsonl"), asker.identity, self.plan.common) as journal:
+        path = self.results.path(".answers.jsonl")
+        with Journal(path, asker.identity, self.plan.common, asker.particular) as journal:
 
             def keep() -> None:
                 self.results.keep("evaluation", title, self._told(self._found(journal, judge), asker, about, judge))
@@ -100,8 +101,8 @@ class Evaluation:
         for group in self.plan.groups:
             name = group_name(group, self.plan)
             for setting, seed in self.plan.turns:
-                mine = journal.rate(name, setting.name, seed)
-                its = journal.rate(name, self.plan.settings[0].name, seed)
+                mine = journal.rate(name, setting, seed)
+                its = journal.rate(name, self.plan.settings[0], seed)
                 if mine and its and setting is not self.plan.settings[0]:
                     found.setdefault(setting.name, []).append(mine / its)
         return found

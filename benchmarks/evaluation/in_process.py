@@ -14,6 +14,8 @@ from benchmarks.evaluation.reply import Reply, TooLongError
 from benchmarks.matrix import GREEDY, OFF, PRIME_DRAFT, PRIME_TOKENS, Setting
 from benchmarks.stack import Stack
 from core.correction_memory import CorrectionMemory
+from core.verifiers.params import CsdParams, HybridParams
+from core.verifiers.registry import VERIFIERS
 from scheduler.admission import ContextTooLong
 from server.errors import from_validation
 from server.openai_api.parameters import make_plan
@@ -33,17 +35,25 @@ class InProcess:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Whatever makes answers what they are: weights, template, context, the defaults of what requests leave out,
-        the correction memory's content. Not the machine: its rounding may differ, as its seconds do."""
+        """Whatever makes all answers what they are: weights, template, context, the defaults of what requests leave
+        out. Not the machine: its rounding may differ, as its seconds do."""
         stack, runtime = self.stack, self.stack.runtime
         models = [runtime.target.loaded] + ([] if runtime.draft is None else [runtime.draft.loaded])
-        speculation = stack.settings.speculation.model_dump(mode="json", exclude={"correction_memory"})
+        speculation = stack.settings.speculation.model_dump(mode="json", exclude={"correction_memory", "verifiers"})
         return {
             "server": stack.model.fingerprint,
             "models": [[model.fingerprint, model.weights] for model in models],
             "speculation": speculation,
-            "memory": _memory_digest(runtime.memory),
         }
+
+    def particular(self, fields: Mapping[str, Any]) -> list[Any]:
+        """The verifier's default parameters; the correction memory's content, for one that looks into it."""
+        settings = self.stack.settings.speculation
+        verifier = fields.get("verifier", settings.verifier)
+        kind = verifier if isinstance(verifier, str) else dict(verifier)["type"]
+        defaults = settings.verifiers.model_dump(mode="json").get(kind)
+        looks = issubclass(VERIFIERS[kind].params, CsdParams | HybridParams)
+        return [defaults, _memory_digest(self.stack.runtime.memory) if looks else None]
 
     async def check(self, setting: Setting, sampling: Mapping[str, Any]) -> None:
         stack = self.stack

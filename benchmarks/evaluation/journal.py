@@ -6,6 +6,7 @@ other models or settings, may stand in the same file and are left alone.
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ from filelock import FileLock, Timeout
 from benchmarks.answers import Speculated
 from benchmarks.errors import BenchError
 from benchmarks.evaluation.reply import Question, Reply, fingerprint
+from benchmarks.matrix import Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,14 @@ class Rate:
 
 class Journal:
     """path: made if need be. identity: of whoever answers. common: of every request, its length and sampling but the
-    seed. A context manager: only one may write to a file at a time."""
+    seed. particular: what else decides the answers of requests with these fields. A context manager: only one may write
+    to a file at a time."""
 
-    def __init__(self, path: Path, identity: Any, common: Any) -> None:
+    def __init__(
+        self, path: Path, identity: Any, common: Any, particular: Callable[[Mapping[str, Any]], Any] = lambda _: None
+    ) -> None:
         self.path = path
-        self._about = fingerprint(identity, common)
+        self._about, self._particular = fingerprint(identity, common), particular
         self._replies: dict[str, Reply] = {}
         self._rates: dict[str, Rate] = {}
 
@@ -69,21 +74,24 @@ class Journal:
         told = {"task": item.task, "item": item.name, "setting": question.setting.name, "seed": question.seed}
         self._write({"key": key, **told, **asdict(reply)})
 
-    def rate(self, group: str, setting: str, seed: int) -> float | None:
+    def rate(self, group: str, setting: Setting, seed: int) -> float | None:
         found = self._rates.get(self._rate_key(group, setting, seed))
         return None if found is None else found.rate
 
-    def add_rate(self, rate: Rate) -> None:
-        key = self._rate_key(rate.group, rate.setting, rate.seed)
+    def add_rate(self, group: str, setting: Setting, seed: int, tokens_per_second: float) -> None:
+        rate, key = Rate(group, setting.name, seed, tokens_per_second), self._rate_key(group, setting, seed)
         self._rates[key] = rate
         self._write({"rate_key": key, **asdict(rate)})
 
     def _key(self, question: Question) -> str:
         item = question.item
-        return fingerprint(self._about, item.task, item.name, item.prompt, question.setting.fields, question.seed)
+        return fingerprint(item.task, item.name, item.prompt, question.seed, *self._told(question.setting))
 
-    def _rate_key(self, group: str, setting: str, seed: int) -> str:
-        return fingerprint(self._about, group, setting, seed)
+    def _rate_key(self, group: str, setting: Setting, seed: int) -> str:
+        return fingerprint(group, seed, *self._told(setting))
+
+    def _told(self, setting: Setting) -> tuple[Any, ...]:
+        return self._about, setting.fields, self._particular(setting.fields)
 
     def _write(self, record: dict[str, Any]) -> None:
         self._file.write(json.dumps(record) + "\n")

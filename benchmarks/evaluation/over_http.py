@@ -39,6 +39,9 @@ class OverHttp:
     def identity(self) -> dict[str, Any]:
         return {"url": self.url, "model": self.model}
 
+    def particular(self, fields: Mapping[str, Any]) -> None:
+        return None
+
     async def check(self, setting: Setting, sampling: Mapping[str, Any]) -> None:
         report = (await self._body("Hello", {**sampling, **setting.fields}, 1)).get("speculation")
         warnings = report.get("warnings") if isinstance(report, dict) else None

@@ -47,6 +47,10 @@ class Asker(Protocol):
     @property
     def identity(self) -> Mapping[str, Any]: ...
 
+    def particular(self, fields: Mapping[str, Any]) -> Any:
+        """What decides the answers of requests with these fields, besides; None if nothing does."""
+        ...
+
     async def check(self, setting: Setting, sampling: Mapping[str, Any]) -> None:
         """ApiError or RefusedError if its requests would be refused."""
         ...

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.answers import Answer, Group
 from benchmarks.evaluation.items import Item
-from benchmarks.evaluation.journal import Journal, Rate
+from benchmarks.evaluation.journal import Journal
 from benchmarks.evaluation.reply import Asker, Question, TooLongError, fingerprint
 from benchmarks.interleave import balanced
 from benchmarks.matrix import Setting
@@ -122,7 +122,7 @@ class Run:
             rate = Group(tuple(known), min(self.plan.clients, len(known))).busy_rate
             if rate is not None:
                 first = questions[0]
-                self.journal.add_rate(Rate(group_name(group, self.plan), first.setting.name, first.seed, rate))
+                self.journal.add_rate(group_name(group, self.plan), first.setting, first.seed, rate)
 
     async def _answers(self, questions: Sequence[Question]) -> list[Answer | None]:
         """In the order in which they were asked; all clients busy until there is nothing left to ask. Whoever fails

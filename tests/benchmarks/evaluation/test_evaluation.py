@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import yaml
 
 from benchmarks.answers import Answer
 from benchmarks.errors import BenchError
@@ -47,6 +48,12 @@ def evaluation(folder: Path, settings: list[Setting] | None = None, **changes: A
     options: dict[str, Any] = {"items": items(), "clients": 2, "max_tokens": 12, **changes}
     plan = Plan(settings=settings or [OFF, STRICT, FLY], **options)
     return Evaluation(plan, Results(folder, "evaluation"), ["mine"], drawn=False)
+
+
+def with_defaults(config: Path, verifiers: dict[str, Any]) -> None:
+    settings = yaml.safe_load(config.read_text())
+    settings.setdefault("speculation", {})["verifiers"] = verifiers
+    config.write_text(yaml.safe_dump(settings))
 
 
 def written(folder: Path) -> dict[str, Any]:
@@ -128,6 +135,26 @@ async def test_nothing_is_asked_twice_and_other_questions_have_other_answers(
     assert (tmp_path / "evaluation.answers.jsonl").read_text().count('"key"') == 36
     await evaluation(tmp_path, [OFF, FLY], max_tokens=10, seeds=(1,), temperature=1.0).in_process(config)
     assert (tmp_path / "evaluation.answers.jsonl").read_text().count('"key"') == 48
+
+
+async def test_another_default_or_memory_changes_only_what_depends_on_it(config: Path, tmp_path: Path) -> None:
+    path, fly = tmp_path / "evaluation.answers.jsonl", settings_matrix(["fly"], ["model"], ["8"])[0]
+    await evaluation(tmp_path, [OFF, STRICT, fly]).in_process(config)
+    with_defaults(config, {"fly": {"entropy_threshold": 0.0}})
+    await evaluation(tmp_path, [OFF, STRICT, fly]).in_process(config)
+    asked = [json.loads(line)["setting"] for line in path.read_text().splitlines() if '"key"' in line]
+    assert sorted(asked) == sorted(6 * [OFF.name, STRICT.name, fly.name, fly.name])
+    async with loaded(config, 2) as asker:
+        requests: list[dict[str, Any]] = [
+            {"verifier": {"type": "csd", "ratio": 0.1}},
+            {"verifier": "hybrid"},
+            fly.fields,
+        ]
+        before = [asker.particular(fields) for fields in requests]
+        asker.stack.runtime.memory.record("model", 3, 4)
+        asker.stack.runtime.memory.merge_round()
+        after = [asker.particular(fields) for fields in requests]
+        assert [a == b for a, b in zip(before, after, strict=True)] == [False, False, True]
 
 
 async def test_seeds_are_shared_with_off(config: Path, tmp_path: Path) -> None:
