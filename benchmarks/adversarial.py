@@ -17,6 +17,8 @@ from benchmarks.planting import Planted, Reader, Refusal, plant, verdict
 from benchmarks.progress import progress
 from benchmarks.results_file import Results, Table, configuration
 from benchmarks.stack import Stack, load_stack
+from core.block_evidence import Evidence
+from core.correction_table import MemorySnapshot
 from core.provenance import Provenance
 from core.sequence import GenerationRequest
 from core.verifiers.params import FlyParams, HybridParams, TypicalParams
@@ -145,7 +147,7 @@ class _Run:
         alone = FlyParams(entropy_threshold=params.entropy_threshold, entropy=params.entropy, window=0)
         return "window" if self._look(planted, alone).entropy[0] >= params.entropy_threshold else "gate"
 
-    def _look(self, planted: Planted, verifier: FlyParams | TypicalParams) -> Any:
+    def _look(self, planted: Planted, verifier: FlyParams | TypicalParams) -> Evidence:
         """Evidence of the planted token's row whatever stands behind it."""
         request = replace(self._probe, prompt=tuple(planted.context), verifier=verifier)
         return planted.evidence(request, self.stack.runtime.control_ids)
@@ -158,7 +160,7 @@ class _Run:
         [request] = make_plan(body, [[0]], f"planted-{setting.name}", stack.config, stack.model, "prompt").requests
         return request
 
-    def _memory(self, request: GenerationRequest) -> Any:
+    def _memory(self, request: GenerationRequest) -> MemorySnapshot:
         return self.stack.runtime.memory.snapshot(request.drafter)
 
 

@@ -59,7 +59,8 @@ def _entropy(
 
 def _nats(p: Tensor) -> Tensor:
     """-sum p ln p of each row of probabilities, which need not be whole distributions: [n, M] -> [n]."""
-    return -torch.special.xlogy(p, p).sum(-1)
+    nats: Tensor = -torch.special.xlogy(p, p).sum(-1)
+    return nats
 
 
 def _distribution(rows: Tensor, left: Survivors | None, temperature: float) -> Tensor:
