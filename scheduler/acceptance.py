@@ -202,7 +202,7 @@ class Acceptance:
             self.deferred.add(len(outcome.loosened), len(outcome.loosened) + could, self.fade)
         if outcome.doubt is not None:
             self.mistakes.add(float(outcome.rejected + len(outcome.loosened)), outcome.doubt, self.fade)
-        if outcome.drafter == "multilevel" and outcome.turns:
+        if outcome.drafter == "multilevel" and outcome.turns and outcome.match >= 0:
             self.turns[min(outcome.match, LONGEST_MATCH)].add(outcome.drafted, outcome.turns, self.fade)
 
 

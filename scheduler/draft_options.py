@@ -61,6 +61,22 @@ class DraftOptions:
                 options.append(Option(drafter, first, later, most, per_turn, lag, backlog))
         return options, found.length
 
+    def free(self, job: Job, cap: int) -> tuple[Option, int] | None:
+        """What the job's drafter that costs no forward would propose now, as `of` has it."""
+        drafter = next((name for name in job.drafters if name in FREE_DRAFTERS), None)
+        if drafter is None:
+            return None
+        found = self._peek(job.sequence, job.drafters, cap)
+        if not found.length:
+            return None
+        return Option(drafter, *job.drafting.acceptance.chances(drafter, found.length), len(found.tokens)), found.length
+
+    def model_cap(self, job: Job, cap: int) -> int:
+        """How many of `cap` drafts the draft model could make for the job now; 0 if it cannot draft for it."""
+        if not drafts_with_model(job.sequence, self._reach):
+            return 0
+        return model_draft_limit(job.sequence, cap, self._reach)
+
     def _peek(self, sequence: Sequence, drafters: Collection[str], cap: int) -> LookupMatch:
         """What the one of the drafters that costs no forward would propose. There is one at most (validation.py)."""
         if not _LOOKUP.isdisjoint(drafters):

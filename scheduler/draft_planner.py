@@ -16,19 +16,17 @@ from core.forward_costs import ForwardCosts, LiveCosts
 from core.round_plan import ItemResult
 from core.token_store import TokenStore
 from scheduler.acceptance import GUESS, hopeful
-from scheduler.draft_length import choose_drafts
-from scheduler.draft_option import Base, Choice, base_seconds, cheapest_row
+from scheduler.draft_option import Base, base_seconds, cheapest_row
 from scheduler.draft_options import DraftOptions
-from scheduler.drafting import NOTHING, Wish, window_of
+from scheduler.drafting import NOTHING, window_of
 from scheduler.given_blocks import with_given
 from scheduler.job import Job
 from scheduler.loose_length import Ask
 from scheduler.loose_lengths import choose_blocks
-from scheduler.probing import Candidate, Load, Probes, due, probe
+from scheduler.probing import due, probe
+from scheduler.strict_planner import StrictPlanner
 
 COMPANY = 1.5
-FULL_HOUSE = 0.9  # tokens that a draft's row costs at the rate without drafts
-LOOK_AGAIN = 32  # rounds of a full house after which it is looked at all the same
 LEAST_FEED = 8  # of a chunk, one part that the draft model may read ahead however little time there is: loose ones wait
 
 
@@ -43,12 +41,10 @@ class DraftPlanner:
         """reach: of the draft model. max_context: positions of one sequence. store: the datastore drafter's."""
         self._costs = costs
         self._options = DraftOptions(reach, max_ngram, max_context, store)
-        self._probes = Probes()
+        self._strict = StrictPlanner(self._options)
         self.mean = hopeful()
         self.feed_budget = 0
         self.reads_prompts = True
-        self._rate = 0.0  # of the last round in which anybody drafted
-        self._full_rounds = 0
 
     def adopt(self, job: Job) -> None:
         """A newcomer: what it is to believe before it knows better."""
@@ -84,7 +80,7 @@ class DraftPlanner:
         base = base._replace(prompts=base_seconds(costs.now, base) - base_seconds(costs.now, without))
         rest = plain._replace(rows=len(decoding), sequences=len(decoding), draft_rows=base.draft_rows)
         self.reads_prompts = self._worth_reading(len(strict), rest, costs.now)
-        seconds = self._plan_strict(strict, base, costs.now)
+        seconds = self._strict.plan(strict, base, costs.now)
         if base.bounded:
             self.feed_budget = _affordable_rows(costs.now, base.most_seconds - seconds, chunk)
 
@@ -98,7 +94,7 @@ class DraftPlanner:
         if not job.loose:
             self.mean.note(outcome)
             if wish.probe:
-                self._probes.refund(outcome.accepted)
+                self._strict.refund(outcome.accepted)
 
     def _plan_loose(self, jobs: list[Job], costs: ForwardCosts) -> None:
         """Nothing but a job's own request and history and the costs at the start may have a say in its wish."""
@@ -115,41 +111,9 @@ class DraftPlanner:
         blocks = choose_blocks(costs, [ask for _, ask, _ in asks])
         for (job, ask, match), block in zip(asks, blocks, strict=True):
             if block.choice.option is not None:
-                job.drafting.wish = _wish(job, block.choice, match, block.tokens, forgiving=ask.loosening)
+                job.drafting.wish = job.drafting.wish_for(block.choice, match, block.tokens, forgiving=ask.loosening)
             elif (next_one := due(job.drafting, ask.options)) is not None:
                 job.drafting.wish = probe(next_one[0], match)
-
-    def _plan_strict(self, jobs: list[Job], base: Base, costs: ForwardCosts) -> float:
-        """Set the jobs' wishes; seconds of the round with them."""
-        seconds = base_seconds(costs, base)
-        if not jobs:
-            return seconds
-        caps = [self._options.strict_cap(job) for job in jobs]
-        rate = base.tokens / (seconds - base.prompts)
-        if rate * cheapest_row(costs, base, max(1, sum(caps))) >= FULL_HOUSE:
-            # What the surest drafts would gain is not worth weighing; but rows may have been measured wrong.
-            self._full_rounds += 1
-            if self._full_rounds % LOOK_AGAIN:
-                self._probes.earn(seconds, rate)
-                return seconds
-        found = [self._options.of(job, cap, costs) for job, cap in zip(jobs, caps, strict=True)]
-        verdict = choose_drafts(costs, base, [options for options, _ in found], self._rate)
-        load = Load(verdict.seconds, float(base.rows), sum(base.draft_rows[:1]))
-        for job, choice, (_, match) in zip(jobs, verdict.choices, found, strict=True):
-            if choice.option is not None:
-                tokens = 1 + choice.option.expected(choice.num_drafts)
-                job.drafting.wish = _wish(job, choice, match, tokens, may_grow=not base.bounded)
-                load.rows += choice.num_drafts
-                load.draft_rows += choice.option.turn_rows
-        self._rate = verdict.rate
-        self._probes.earn(verdict.seconds, verdict.rate)
-        candidates = [
-            Candidate(job, next_one[0], match, next_one[1])
-            for job, (options, match) in zip(jobs, found, strict=True)
-            if (next_one := due(job.drafting, options)) is not None
-        ]
-        self._probes.plan(candidates, load, base, costs)
-        return load.seconds
 
     def _worth_reading(self, jobs: int, base: Base, costs: ForwardCosts) -> bool:
         """Whether a draft of the draft model, as good as they are on average, would pay once all prompts are read.
@@ -174,29 +138,3 @@ def _affordable_rows(costs: ForwardCosts, seconds: float, most: int) -> int:
         else:
             rows = middle - 1
     return least
-
-
-def _wish(job: Job, choice: Choice, match: int, tokens: float, may_grow: bool = False, forgiving: float = 0.0) -> Wish:
-    """forgiving: the chance that a wrong draft is accepted. may_grow: a block that the draft model stays sure of may
-    become twice as long as is expected to pay, unless its last drafts were all wrong. A loose one may not: its
-    neighbours could neither cut it nor count on so much.
-
-    Nothing but the sequence's own history and the choice is asked here, so a loose block ends where it does whatever
-    the load: what the draft model says depends on the text alone.
-    """
-    option = choice.option
-    assert option is not None
-    if not option.per_turn:
-        return Wish(option.drafter, choice.num_drafts, choice.min_reach, match, tokens)
-    grows = may_grow and job.drafting.warm
-    most = min(2 * choice.num_drafts, option.cap) if grows else choice.num_drafts
-    return Wish(
-        option.drafter,
-        most,
-        choice.min_reach,
-        match,
-        tokens,
-        min_guessed_reach=choice.min_guessed_reach,
-        doubt=job.drafting.acceptance.doubt(),
-        forgiving=forgiving,
-    )

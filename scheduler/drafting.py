@@ -9,6 +9,7 @@ from core.round_plan import ItemResult
 from core.sequence import GenerationRequest
 from core.verifiers.params import FlyParams, HybridParams, VerifierParams
 from scheduler.acceptance import Acceptance, Outcome
+from scheduler.draft_option import Choice
 
 FORGET = 0.98  # of what is known of a drafter, what is left after a round in which it did not draft
 MOST_HITS = 4  # probes in a row, each following at once on one that was right
@@ -17,8 +18,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # rounds without a drafter's drafts before i
 
 class Wish(NamedTuple):
     """num_drafts of `drafter`, going on while they are likely enough (RoundItem: min_reach, min_guessed_reach, doubt,
-    forgiving). match: tokens of the suffix that lookup found. tokens: that the round is expected to deliver for it.
-    probe: it is not expected to pay, but to show whether drafting does again."""
+    forgiving). match: tokens of the suffix that lookup found, or UNKNOWN where it was not asked. tokens: that the round
+    is expected to deliver for it. probe: it is not expected to pay, but to show whether drafting does again."""
 
     drafter: str = "none"
     num_drafts: int = 0
@@ -32,6 +33,14 @@ class Wish(NamedTuple):
 
 
 NOTHING = Wish()
+UNKNOWN = -1
+
+
+class Standing(NamedTuple):
+    """A strict wish that goes on until it is weighed again, and what had been chosen."""
+
+    wish: Wish
+    choice: Choice
 
 
 @dataclass(slots=True)
@@ -59,8 +68,9 @@ class Pause:
 class Drafting:
     """wish: None while its length is fixed. pauses: by drafter. most: of a fixed length, what this round has time for;
     None for all. warm: whether the last round accepted a draft. known_at: the output length that a loose wish was found
-    for. held: rounds that a loose block has been held back for its neighbours' sake; hold: whether it is in the round
-    being planned."""
+    for. weighed_at: the round of its last turn to be weighed, 0 before the first; standing: what a strict one wished
+    then, if anything. held: rounds that a loose block has been held back for its neighbours' sake; hold: whether it is
+    in the round being planned."""
 
     acceptance: Acceptance = field(default_factory=Acceptance)
     wish: Wish | None = None
@@ -68,6 +78,8 @@ class Drafting:
     most: int | None = None
     warm: bool = False
     known_at: int = -1
+    weighed_at: int = 0
+    standing: Standing | None = None
     held: int = 0
     hold: bool = False
 
@@ -76,6 +88,24 @@ class Drafting:
         if found is None:
             found = self.pauses[drafter] = Pause()
         return found
+
+    def wish_for(
+        self, choice: Choice, match: int, tokens: float, may_grow: bool = False, forgiving: float = 0.0
+    ) -> Wish:
+        """forgiving: the chance that a wrong draft is accepted. may_grow: a block that the draft model stays sure of
+        may become twice as long as is expected to pay, unless its last drafts were all wrong. A loose one may not: its
+        neighbours could neither cut it nor count on so much.
+
+        Nothing but the sequence's own history and the choice is asked here, so a loose block ends where it does
+        whatever the load: what the draft model says depends on the text alone.
+        """
+        option, num_drafts, min_reach, min_guessed_reach = choice
+        assert option is not None
+        if not option.per_turn:
+            return Wish(option.drafter, num_drafts, min_reach, match, tokens)
+        most = min(2 * num_drafts, option.cap) if may_grow and self.warm else num_drafts
+        doubt = self.acceptance.doubt()
+        return Wish(option.drafter, most, min_reach, match, tokens, False, min_guessed_reach, doubt, forgiving)
 
     def learn(self, wish: Wish, asked: int, result: ItemResult) -> Outcome:
         """Note what became of a wish, of which `asked` drafts found room in the round; its outcome."""

@@ -6,6 +6,7 @@ rounds, but for fewer than the tokens that they are expected to deliver, so that
 neighbours.
 """
 
+import itertools
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -17,12 +18,13 @@ from scheduler.job import Job
 
 
 class Given(NamedTuple):
-    """A job's block. turns: draft forwards for it. tokens: that it is expected to deliver."""
+    """A job's block. turns: draft forwards for it, of turn_rows each. tokens: that it is expected to deliver."""
 
     job: Job
     drafts: int
     turns: int
     tokens: float
+    turn_rows: float = 1.0
 
 
 def with_given(plain: Base, decoding: Sequence[Job], costs: ForwardCosts) -> Base:
@@ -33,7 +35,7 @@ def with_given(plain: Base, decoding: Sequence[Job], costs: ForwardCosts) -> Bas
         block = _given(job)
         if block is not None:
             blocks.append(block)
-    whole = _with_all(plain, blocks)
+    whole = with_all(plain, blocks)
     if not plain.bounded or base_seconds(costs, whole) <= plain.most_seconds:
         return whole
     return _Filling(plain, costs, len(blocks)).fill(blocks)
@@ -52,16 +54,18 @@ def _given(job: Job) -> Given | None:
     return Given(job, drafts, turns, tokens)
 
 
-def _with_all(plain: Base, blocks: Sequence[Given]) -> Base:
-    tokens, rows = plain.tokens, plain.rows
+def with_all(base: Base, blocks: Sequence[Given]) -> Base:
+    """The round with these blocks too."""
+    tokens, rows = base.tokens, base.rows
     steps = [0.0] * max((block.turns for block in blocks), default=0)
-    for _, drafts, turns, delivered in blocks:
+    for _, drafts, turns, delivered, turn_rows in blocks:
         tokens, rows = tokens + delivered - 1, rows + drafts
         if turns:
-            steps[turns - 1] += 1
+            steps[turns - 1] += turn_rows
     for step in range(len(steps) - 1, 0, -1):  # whoever drafts in a step does in those before it
         steps[step - 1] += steps[step]
-    return plain._replace(tokens=tokens, rows=rows, draft_rows=tuple(steps))
+    together = itertools.zip_longest(base.draft_rows, steps, fillvalue=0.0)
+    return base._replace(tokens=tokens, rows=rows, draft_rows=tuple(known + more for known, more in together))
 
 
 class _Filling:
