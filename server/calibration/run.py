@@ -27,8 +27,8 @@ Report = Callable[[], None]
 @dataclass(frozen=True, slots=True)
 class HowToCalibrate:
     """num_draft_tokens: K, fixed. max_tokens: of an answer. concurrency: prompts at a time. max_ngram: longest suffix
-    that lookup looks for. seconds: after which no more prompts are begun; None for no such end. drafter: whose drafts
-    are corrected."""
+    that lookup looks for. seconds: after which no more prompts are begun; None for no such end. drafter: whose
+    drafts are corrected, its alone unless it is "auto"."""
 
     num_draft_tokens: int
     max_tokens: int
@@ -79,6 +79,8 @@ class Calibration:
         self._how = how
         self._drafter = calibrated_drafter(model, how.drafter)
         self._proposer = proposer_of(self._drafter)
+        # Whoever names a drafter adds to a memory that has the others' counts already.
+        self._counted = {self._proposer} | ({"prompt_lookup"} if how.drafter == "auto" else set())
         self._ids = itertools.count()
 
     async def over(self, samples: Iterable[Sample], report: Report) -> Outcome:
@@ -103,7 +105,7 @@ class Calibration:
         return outcome
 
     async def _one(self, sample: Sample, outcome: Outcome) -> None:
-        counts = {proposer: Counter[int]() for proposer in ("prompt_lookup", self._proposer)}
+        counts = {proposer: Counter[int]() for proposer in self._counted}
         messages, tokens = list(sample.before), 0
         for turn in sample.turns:
             messages.append({"role": "user", "content": turn})
@@ -117,9 +119,10 @@ class Calibration:
                 break
             if self._proposer != "prompt_lookup":
                 counts[self._proposer] += corrected
-            counts["prompt_lookup"] += lookup_corrections(
-                prompt, answer, self._how.num_draft_tokens, self._how.max_ngram
-            )
+            if "prompt_lookup" in counts:
+                counts["prompt_lookup"] += lookup_corrections(
+                    prompt, answer, self._how.num_draft_tokens, self._how.max_ngram
+                )
             messages.append({"role": "assistant", "content": self._decode(answer)})
             tokens += len(answer)
         new = await asyncio.to_thread(self._store.count_sample, self._run, sample.id, counts, tokens)

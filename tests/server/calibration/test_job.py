@@ -114,8 +114,8 @@ async def test_drafts_of_another_drafter_are_counted_as_its_own(folder: Path, tm
     whole = job(folder, f"{tmp_path}/m.npz")
     _, memory = await replace(whole, how=replace(whole.how, drafter="token_recycling")).run()
     assert memory.snapshot("token_recycling").num_pairs > 0
-    assert memory.snapshot("prompt_lookup").num_pairs > 0
-    assert memory.snapshot("model").num_pairs == 0
+    for proposer in ("model", "prompt_lookup", "datastore"):
+        assert memory.snapshot(proposer).num_pairs == memory.snapshot(proposer).calibrated_samples == 0
     assert CorrectionMemory.load(tmp_path / "m.npz").snapshot("token_recycling").num_pairs > 0
     other = job(folder, f"{tmp_path}/other.npz")
     other = replace(other, how=replace(other.how, drafter="datastore"))
