@@ -20,7 +20,7 @@ from typing import Any
 
 from core.drafters.bridge import Crossed
 from server.text.plain_encoder import PlainEncoder
-from server.text.reading import TextReading, Way
+from server.text.reading import TextReading, Way, whole_characters
 from server.text.spelling import Spelling
 from server.text.token_bytes import TokenBytes
 
@@ -51,8 +51,13 @@ class TextBridge:
                 break
             said += self._draft_bytes[token]
             ends.append(len(said))
-        found, reached = self._encoded(self._known_bytes(known), bytes(said), ends)
-        if last is not None and reached == len(said):
+        whole, known_bytes = _whole_part(bytes(said)), self._known_bytes(known)
+        unread = whole_characters(known_bytes)[1]  # of a character that the draft model has written anew
+        if not whole.startswith(unread):
+            return []
+        rest = whole[len(unread) :]
+        found, reached = self._encoded(known_bytes, rest, [end - len(unread) for end in ends])
+        if last is not None and reached == len(rest) and len(whole) == len(said):
             found.append(Crossed(last, len(ends) + 1))
         return found
 
@@ -84,19 +89,25 @@ class TextBridge:
         return (found, at - seam) if found else ([], 0)
 
 
+def _whole_part(said: bytes) -> bytes:
+    """Up to the first byte that makes no character."""
+    try:
+        said.decode()
+    except UnicodeDecodeError as error:
+        return said[: error.start]
+    return said
+
+
 def _characters(known: bytes, said: bytes) -> tuple[bytes, int]:
-    """The longest run of whole characters, all valid, that ends within what is said, and where in both it begins.
-    Behind what is said that makes no character there is nothing."""
+    """The longest run of whole characters, all valid, that ends with what is said, itself such a run but for the end
+    of a character begun in known; and where in both it begins."""
     data, begin = known + said, 0
     while True:
         try:
             data[begin:].decode()
             return data[begin:], begin
         except UnicodeDecodeError as error:
-            if begin + error.start >= len(known) or error.reason == "unexpected end of data":
-                data = data[: begin + error.start]
-            else:
-                begin += error.end
+            begin += error.end
 
 
 def _way(target: Spelling, draft: Spelling, encoder: PlainEncoder) -> Way:

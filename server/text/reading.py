@@ -87,7 +87,7 @@ class TextReading:
                 segment, run = "", bytearray()
             else:
                 run += way.token_bytes[token] if control is None else control
-        text, partial = _whole(run)
+        text, partial = whole_characters(run)
         closed, segment = _cut(segment + text)
         return [*pieces, *closed], _End(segment, partial)
 
@@ -97,7 +97,7 @@ class TextReading:
         return [index for piece in pieces for index in ([piece] if isinstance(piece, int) else next(encoded))]
 
 
-def _whole(data: bytes | bytearray) -> tuple[str, bytes]:
+def whole_characters(data: bytes | bytearray) -> tuple[str, bytes]:
     """The text of whole characters, U+FFFD for bytes that make none, and the bytes of one that is not complete yet."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(bytes(data))

@@ -100,18 +100,37 @@ def test_bytes_that_make_no_character_are_read_as_the_replacement_and_unfinished
 def test_drafts_extend_the_texts_bytes_by_what_was_drafted(known: list[int], drafted: list[int]) -> None:
     crossed = bridge().cross(known, drafted)
     tokens = [one.token_id for one in crossed]
-    said = text_of(draft_tongue(), drafted[: next((i for i, t in enumerate(drafted) if t in bridge().closing), None)])
-    text = text_of(target_tongue(), tokens)
-    assert said.startswith(text)
+    ends = next((i for i, t in enumerate(drafted) if t in bridge().closing), None)
+    said, text = text_of(draft_tongue(), drafted[:ends]), text_of(target_tongue(), tokens)
+    unread = _unfinished(known)  # which the draft model has not read, and so has written itself
+    if crossed:
+        assert said.startswith(unread + text)
+        assert _is_text(unread + text)
     for index, one in enumerate(crossed):
-        sofar = text_of(target_tongue(), tokens[: index + 1])
+        sofar = unread + text_of(target_tongue(), tokens[: index + 1])
         assert 1 <= one.needed <= len(drafted)
         if target_tongue().token_bytes[one.token_id]:
             assert text_of(draft_tongue(), drafted[: one.needed]).startswith(sofar)
             assert not text_of(draft_tongue(), drafted[: one.needed - 1]).startswith(sofar)
         else:
             assert index == len(crossed) - 1
-            assert text == said
+            assert unread + text == said
+
+
+def _unfinished(known: list[int]) -> bytes:
+    """Bytes of a character that is not complete at the end of a text."""
+    data = b""
+    for token in reversed(known):
+        if not (piece := target_tongue().token_bytes[token]):
+            break
+        data = piece + data
+    for size in range(min(3, len(data)), 0, -1):
+        try:
+            data[-size:].decode()
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data" and error.start == 0:
+                return data[-size:]
+    return b""
 
 
 @given(WORDS, st.integers(0, 400))
@@ -127,6 +146,16 @@ def test_what_is_drafted_as_the_text_goes_on_comes_back_as_its_tokens(text: str,
 
 def _is_text(data: bytes) -> bool:
     return data.decode(errors="ignore").encode() == data
+
+
+def test_a_character_that_the_target_has_begun_is_drafted_to_its_end() -> None:
+    """The draft model reads it when it is whole, and until then writes it anew."""
+    begun, ended = encode("Ж")
+    whole = encode("Ж", draft_tongue())
+    assert [one.token_id for one in bridge().cross([*encode("a"), begun], whole)] == [ended]
+    assert bridge().cross([*encode("a"), begun], whole)[0].needed == len(whole)
+    assert bridge().cross([*encode("a"), begun], encode(" you", draft_tongue())) == []
+    assert bridge().cross([*encode("a"), begun], [DRAFT_END]) == []
 
 
 def test_an_end_crosses_behind_the_text_before_it() -> None:
