@@ -61,7 +61,8 @@ class Tally:
 
     def mean(self, parent: float, weight: float) -> float:
         """The share of hits, if `weight` trials went as the parent says."""
-        return min((self.hits + parent * weight) / (self.trials + weight), CERTAIN)
+        share = (self.hits + parent * weight) / (self.trials + weight)
+        return share if share < CERTAIN else CERTAIN
 
 
 @dataclass(slots=True)
@@ -108,6 +109,7 @@ class Word(NamedTuple):
 
 
 _FREE = dict.fromkeys(FREE_DRAFTERS, Chances(_FIRST_BY_MATCH, _LATER))
+_FREE["token_recycling"] = Chances((0.2, 0.25, 0.35, 0.55), 0.5)  # goes by one token, which says less than a suffix
 _GUESSES = Word(Chances((_FIRST,), _LATER), _FREE, _LOOSENED, _PER_TURN, _MISTAKES)
 
 
@@ -169,7 +171,8 @@ class Acceptance:
         suffix; at least 1."""
         kind = min(match, LONGEST_MATCH)
         turns = self.turns[kind]
-        return max(1.0, (turns.hits + self._parents.per_turn[kind] * self.weight) / (turns.trials + self.weight))
+        found = (turns.hits + self._parents.per_turn[kind] * self.weight) / (turns.trials + self.weight)
+        return found if found > 1.0 else 1.0
 
     def doubt(self) -> float:
         """Drafts that are wrong for each that the draft model, by its own confidence, expected to be.
