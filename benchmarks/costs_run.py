@@ -13,6 +13,7 @@ from benchmarks.matrix import Setting
 from benchmarks.results_file import Results, Table, configuration
 from benchmarks.rounds import commit_milliseconds, evidence_shares
 from benchmarks.samples import Spread
+from benchmarks.scheduling import scheduling_milliseconds
 from benchmarks.stack import open_stack
 from benchmarks.tables import flat
 from benchmarks.telemetry_cost import telemetry_cost
@@ -35,6 +36,7 @@ async def measure_costs(
             figures[name] = found
             results.keep("costs", "Costs around the forward", {"figures": _plain(figures)})
 
+        keep("scheduling", scheduling_milliseconds())
         keep("masks_and_commit", await commit_milliseconds(stack, prompts, _COMMIT_TIMES * max_tokens))
         keep("evidence_over_forward", await evidence_shares(stack, prompts[:3], max_tokens))
         keep("http_over_engine", await http_cost(stack, door, prompts, setting, clients, max_tokens))

@@ -3,15 +3,17 @@
 import itertools
 from dataclasses import dataclass, field
 from random import Random
+from time import thread_time
 
 from core.drafters.model import DraftReach
+from core.drafters.prompt_lookup import index_delivered
 from core.forward_costs import ForwardCosts, LiveCosts
 from core.models.kv_cache import BlockPool
 from core.provenance import Provenance
 from core.round import ItemResult, RoundItem, RoundResult
 from core.sampling_params import SamplingParams
 from core.sequence import CommittedToken, GenerationRequest, Sequence
-from core.verifiers.params import OffParams, StrictParams
+from core.verifiers.params import OffParams, StrictParams, VerifierParams
 from scheduler.admission import WaitingRoom
 from scheduler.batching import Batcher
 from scheduler.job import Job
@@ -24,7 +26,10 @@ PROMPT, BLOCK = 8, 16
 @dataclass
 class Workshop:
     """acceptance: the chance that the draft model's next draft is right, known to it too. running: sequences at once,
-    each replaced by a new one when it ends. drafts: K, or the cap where the length is adaptive."""
+    each replaced by a new one when it ends. drafts: K, or the cap where the length is adaptive. verifiers: the
+    sequences', in turns; strict where drafts are made at all, if none is given. drafters: the request's own and the
+    others. words: that texts are made of, at random. planning: processor seconds of planning each round that only
+    decoded, and of learning from it."""
 
     costs: ForwardCosts
     acceptance: float
@@ -33,8 +38,12 @@ class Workshop:
     adaptive: bool
     answer: int = 200
     seed: int = 0
+    verifiers: tuple[VerifierParams, ...] = ()
+    drafters: tuple[str, ...] = ("model",)
+    words: int = 1
     seconds: float = 0.0
     tokens: int = 0
+    planning: list[float] = field(default_factory=list)
     _names: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -47,11 +56,12 @@ class Workshop:
             round_tokens=self.running * (1 + self.drafts + PROMPT),
             max_context=context,
         )
+        self.verifiers = self.verifiers or (StrictParams() if self.drafts else OffParams(),)
         live = LiveCosts()
         live.begin(self.costs)
         self._waiting = WaitingRoom()
-        self._batcher = Batcher(self._pool, limits, self._waiting, Totals(), DraftReach(10), live)
-        self._random = Random(self.seed)
+        self._batcher = Batcher(self._pool, limits, self._waiting, Totals(), DraftReach(PROMPT + 2 + self.words), live)
+        self._random, self._texts = Random(self.seed), Random(self.seed)
 
     def tokens_per_second(self, rounds: int) -> float:
         """Of so many decoding rounds; rounds that read a prompt are not counted."""
@@ -68,8 +78,9 @@ class Workshop:
             prompt=tuple(range(2, 2 + PROMPT)),
             max_tokens=self.answer,
             sampling=SamplingParams(),
-            verifier=StrictParams() if self.drafts else OffParams(),
-            drafter="model" if self.drafts else "none",
+            verifier=self.verifiers[number % len(self.verifiers)],
+            drafter=self.drafters[0] if self.drafts else "none",
+            other_drafters=self.drafters[1:] if self.drafts else (),
             num_draft_tokens=self.drafts,
             adaptive=self.adaptive,
         )
@@ -77,7 +88,9 @@ class Workshop:
 
     def _round(self) -> bool:
         """Run one; whether it only decoded."""
+        began = thread_time()
         batch = self._batcher.plan()
+        planning = thread_time() - began
         assert batch is not None  # somebody always runs
         decoding = all(job.decoding for job in batch.jobs)
         for order in batch.plan.catch_up:
@@ -90,11 +103,18 @@ class Workshop:
             self.seconds += self.costs.verify(rows, len(results), positions)
             self.seconds += sum(self.costs.draft.at(n) for n in steps.values()) if self.costs.draft else 0.0
             self.tokens += sum(len(result.tokens) for result in results)
+        index_delivered(result.sequence for result in results)  # as a real round does at its end
+        began = thread_time()
         self._batcher.learn(batch, RoundResult(tuple(results), 0.0, 0.0, 0.0, 0.0, len(results)))
+        if decoding:
+            self.planning.append(planning + thread_time() - began)
         for job in batch.jobs:
             if job.sequence.finished:
                 self._batcher.remove(job)
         return decoding
+
+    def _word(self) -> int:
+        return self._texts.randrange(self.words)
 
     def _result(self, item: RoundItem, steps: dict[int, int]) -> ItemResult:
         """Draft as far as the draft model is sure enough, accept by chance, commit. steps: sequences by draft step."""
@@ -111,7 +131,7 @@ class Workshop:
         accepted = 0
         while accepted < drafted and self._random.random() < self.acceptance:
             accepted += 1
-        tokens = tuple(sequence.commit(CommittedToken(1, Provenance.NATIVE) for _ in range(accepted + 1)))
+        tokens = tuple(sequence.commit(CommittedToken(self._word(), Provenance.NATIVE) for _ in range(accepted + 1)))
         valid = min(known + accepted, len(sequence.tokens))
         fed = known + drafted - 1 if drafted else sequence.draft_tokens
         self._pool.commit_tokens(sequence, valid, min(fed, valid))

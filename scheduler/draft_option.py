@@ -32,7 +32,10 @@ class Option(NamedTuple):
     @property
     def turn_rows(self) -> float:
         """Rows of a turn: of lookup's guesses, which more than one draft a turn come from, about half are right."""
-        return max(1.0, 2 * self.per_turn - 1) if self.per_turn else 0.0
+        if not self.per_turn:
+            return 0.0
+        rows = 2 * self.per_turn - 1
+        return rows if rows > 1.0 else 1.0
 
 
 class Base(NamedTuple):
@@ -83,5 +86,5 @@ def least_reaches(rate: float, per_row: float, step: float) -> tuple[float, floa
     there is no draft forward."""
     if not step:
         return 0.0, 0.0
-    alone, guessed = (rate * (per_row + step / drafts) for drafts in (1.0, GUESSED_DRAFTS))
+    alone, guessed = rate * (per_row + step), rate * (per_row + step / GUESSED_DRAFTS)
     return min(alone, _SUREST), min(guessed, _SUREST)

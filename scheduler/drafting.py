@@ -12,6 +12,7 @@ from scheduler.acceptance import Acceptance, Outcome
 from scheduler.draft_option import Choice
 
 FORGET = 0.98  # of what is known of a drafter, what is left after a round in which it did not draft
+HURRY = 4  # rounds by which a block that was all wrong brings its sequence's turn to be weighed forward
 MOST_HITS = 4  # probes in a row, each following at once on one that was right
 FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # rounds without a drafter's drafts before its next probe
 
@@ -37,10 +38,15 @@ UNKNOWN = -1
 
 
 class Standing(NamedTuple):
-    """A strict wish that goes on until it is weighed again, and what had been chosen."""
+    """What was chosen for a strict sequence when it was weighed last, and what that was expected to deliver."""
 
-    wish: Wish
     choice: Choice
+    tokens: float
+
+    @property
+    def by_model(self) -> bool:
+        """Whether the draft model drafts, which can go on with it whatever lookup finds meanwhile."""
+        return self.choice.option is not None and self.choice.option.per_turn > 0
 
 
 @dataclass(slots=True)
@@ -68,9 +74,9 @@ class Pause:
 class Drafting:
     """wish: None while its length is fixed. pauses: by drafter. most: of a fixed length, what this round has time for;
     None for all. warm: whether the last round accepted a draft. known_at: the output length that a loose wish was found
-    for. weighed_at: the round of its last turn to be weighed, 0 before the first; standing: what a strict one wished
-    then, if anything. held: rounds that a loose block has been held back for its neighbours' sake; hold: whether it is
-    in the round being planned."""
+    for. weighed_at: the round of its last turn to be weighed, 0 before the first; standing: what was found for a strict
+    one then, if anything. held: rounds that a loose block has been held back for its neighbours' sake; hold: whether it
+    is in the round being planned."""
 
     acceptance: Acceptance = field(default_factory=Acceptance)
     wish: Wish | None = None
@@ -112,6 +118,8 @@ class Drafting:
         request = result.sequence.request
         outcome = _outcome(wish, asked, result, window_of(request))
         self.warm = outcome.accepted > 0
+        if outcome.drafted and not self.warm:
+            self.weighed_at -= HURRY
         used = outcome.drafter if outcome.drafted else "none"
         for drafter in drafters_of(request):
             if drafter == used:
@@ -134,6 +142,9 @@ class Drafting:
                 pause.length = min(2 * pause.length, LONGEST_PAUSE)
 
 
+_WINDOWED = FlyParams, HybridParams
+
+
 def loosens(verifier: VerifierParams) -> bool:
     """Whether it may deliver drafts that are not the target's own choice."""
     return verifier.type not in ("off", "strict")
@@ -147,7 +158,7 @@ def is_loose(request: GenerationRequest) -> bool:
 def window_of(request: GenerationRequest) -> int:
     """Drafts that must follow a mismatch in its block before the request's verifier forgives it."""
     verifier = request.verifier
-    return verifier.window if isinstance(verifier, FlyParams | HybridParams) else 0
+    return verifier.window if isinstance(verifier, _WINDOWED) else 0
 
 
 def _outcome(wish: Wish, asked: int, result: ItemResult, window: int) -> Outcome:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from core.drafters.base import MODEL_DRAFTERS
 from core.forward_costs import ForwardCosts
 from scheduler.draft_option import Base, base_seconds
+from scheduler.drafting import NOTHING
 from scheduler.job import Job
 
 
@@ -32,8 +33,7 @@ def with_given(plain: Base, decoding: Sequence[Job], costs: ForwardCosts) -> Bas
     blocks = []
     for job in sorted(decoding, key=attrgetter("last_turn", "rank")) if plain.bounded else decoding:
         job.drafting.hold = False
-        block = _given(job)
-        if block is not None:
+        if job.drafting.wish is not NOTHING and (block := _given(job)) is not None:
             blocks.append(block)
     whole = with_all(plain, blocks)
     if not plain.bounded or base_seconds(costs, whole) <= plain.most_seconds:

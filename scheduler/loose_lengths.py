@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from core.forward_costs import Floats, ForwardCosts
+from core.forward_costs import Floats, ForwardCosts, RowCurve
 from scheduler.draft_option import Option
 from scheduler.loose_length import NO_ROOM, Ask, Block, Length, choose_block, pick, row_seconds
 
@@ -38,7 +38,7 @@ def _lengths(costs: ForwardCosts, window: int, members: _Members) -> Iterator[tu
     """Of each member what `pick` asks for; all have this window."""
     first, later, caps, per_turn, loosening, positions, turn_seconds = np.array(
         [
-            (o.first, o.later, o.cap, o.per_turn or 1.0, ask.loosening, ask.positions, _turn_seconds(costs, o))
+            (o.first, o.later, o.cap, o.per_turn or 1.0, ask.loosening, ask.positions, _turn_seconds(costs.draft, o))
             for ask, o in members
         ]
     ).T
@@ -76,5 +76,5 @@ def _expected_drafts(first: Floats, later: Floats, loosening: Floats, longest: i
     return reach.sum(axis=2).T
 
 
-def _turn_seconds(costs: ForwardCosts, option: Option) -> float:
-    return costs.draft.at(option.turn_rows) if option.per_turn and costs.draft is not None else 0.0
+def _turn_seconds(draft: RowCurve | None, option: Option) -> float:
+    return draft.at(option.turn_rows) if draft is not None and option.per_turn else 0.0

@@ -1,27 +1,29 @@
 """Prices: draft lengths one sequence after the other, at the rate that the round before was expected to have.
 
 At a known rate (draft_length.py) each sequence can be decided alone: a draft is worth its reach, and costs what a row,
-and a place in a forward of the draft model, take at that rate. No draft has to be ranked against those of others, so
-this takes a tenth of the time. What is dear depends on what the others draft, so each sees the round as those before
-it left it.
+and its share of a forward of the draft model, take at that rate. No draft has to be ranked against those of others, so
+this takes a tenth of the time. What they cost depends on what the others draft, so each sees the round as those before
+it left it: the next row, and an equal share of a forward that all take part in.
 """
 
 import math
 from collections.abc import Iterable
 
-from core.forward_costs import ForwardCosts
+from core.forward_costs import ForwardCosts, RowCurve
 from scheduler.draft_option import Base, Choice, Option, least_reaches
 from scheduler.given_blocks import Given
 from scheduler.job import Job
 
 
 class Prices:
-    """One round's. rate: tokens per second. rows: of the target's forward so far. draft_rows: of the draft model's
-    first forward so far."""
+    """One round's. rate: tokens per second. rows: of the target's forward so far. blocks: what was added. bounded: as in
+    Base."""
 
     def __init__(self, costs: ForwardCosts, base: Base, rate: float) -> None:
         self._costs, self._rate = costs, rate
-        self.rows, self.draft_rows = float(base.rows), sum(base.draft_rows[:1])
+        self.rows, self.bounded = float(base.rows), base.bounded
+        self._known = sum(base.draft_rows[:1])  # of the draft model's first forward, whatever is decided here
+        self._sharing = 0.0  # rows that were added to it
         self.blocks: list[Given] = []
 
     def choose(self, options: Iterable[Option]) -> Choice:
@@ -32,7 +34,7 @@ class Prices:
         for option in options:
             step = 0.0
             if option.per_turn and costs.draft is not None:
-                step = costs.draft.at(self.draft_rows + option.turn_rows) - costs.draft.at(self.draft_rows)
+                step = self._share(costs.draft, option.turn_rows)
             worth, drafts = _worth(option, rate * per_row, rate * step, rate * option.lag)
             if worth > best:
                 best, choice, by_step = worth, Choice(option, drafts), step
@@ -48,7 +50,12 @@ class Prices:
         turns = math.ceil(drafts / option.per_turn - 1e-9) if option.per_turn else 0
         self.blocks.append(Given(job, drafts, turns, tokens, option.turn_rows))
         self.rows += drafts
-        self.draft_rows += option.turn_rows
+        self._sharing += option.turn_rows
+
+    def _share(self, draft: RowCurve, rows: float) -> float:
+        """Seconds of a forward that so many rows of a sequence share with all that were added."""
+        sharing = self._sharing + rows
+        return (draft.at(self._known + sharing) - draft.at(self._known)) * rows / sharing
 
 
 def _worth(option: Option, row: float, turn: float, lag: float) -> tuple[float, int]:

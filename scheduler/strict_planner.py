@@ -1,8 +1,8 @@
 """StrictPlanner: the drafts of all adaptive strict sequences of a round.
 
 Up to AT_ONCE are weighed together, drafts against drafts. More would take longer than a round is to wait for, and
-strict answers do not depend on their draft lengths: so as many take turns, one after the other at the prices of the
-last round (priced_drafts.py). Those whose turn it is not
+strict answers do not depend on their draft lengths: so TURN at a time are weighed, one after the other at the prices of
+the last round (priced_drafts.py). Those whose turn it is not
 
     draft what a grammar forces,
     or go on drafting with the draft model as was found best in their turn,
@@ -15,7 +15,6 @@ weighed after all; and whenever a round were faster without any of these drafts,
 from collections.abc import Sequence
 from operator import attrgetter
 
-from core.drafters.base import MODEL_DRAFTERS
 from core.forward_costs import ForwardCosts
 from scheduler.draft_length import choose_drafts
 from scheduler.draft_option import Base, Choice, Option, base_seconds, cheapest_row
@@ -26,7 +25,8 @@ from scheduler.job import Job
 from scheduler.priced_drafts import Prices
 from scheduler.probing import Candidate, Load, Probes, due
 
-AT_ONCE = 16
+AT_ONCE = 24  # beyond, they take turns
+TURN = 16
 TOGETHER = 32
 FULL_HOUSE = 0.9  # tokens that a draft's row costs at the rate without drafts
 LOOK_AGAIN = 32  # rounds of a full house after which it is looked at all the same
@@ -84,7 +84,7 @@ class StrictPlanner:
     def _take_turns(self, jobs: Sequence[Job], base: Base, costs: ForwardCosts) -> Load:
         """Choose the drafts of some, at the prices of the last round."""
         line = sorted(jobs, key=attrgetter("drafting.weighed_at"))
-        turn, others = line[:AT_ONCE], line[AT_ONCE:]
+        turn, others = line[:TURN], line[TURN:]
         prices = Prices(costs, base, self._rate)
         for job in others:
             self._go_on(job, prices)
@@ -109,11 +109,12 @@ class StrictPlanner:
         if forced := min(cap, job.sequence.forced):
             drafting.wish = Wish("none", forced, tokens=1.0 + forced)
             prices.add(job, Choice(Option("none", 1.0, 1.0, forced), forced), drafting.wish.tokens)
-        elif (standing := drafting.standing) is not None and standing.wish.drafter in MODEL_DRAFTERS:
-            (wish, choice), most = standing, self._options.model_cap(job, cap)
+        elif (standing := drafting.standing) is not None and standing.by_model:
+            most = self._options.model_cap(job, cap)
             if most > 0:
+                wish = drafting.wish_for(standing.choice, UNKNOWN, standing.tokens, may_grow=not prices.bounded)
                 drafting.wish = wish if wish.num_drafts <= most else wish._replace(num_drafts=most)
-                prices.add(job, choice, wish.tokens)
+                prices.add(job, standing.choice, standing.tokens)
         elif (free := self._options.free(job, cap)) is not None:
             option, match = free
             choice = prices.choose((option,))
@@ -144,7 +145,7 @@ class StrictPlanner:
             return 1.0
         tokens = 1 + choice.option.expected(choice.num_drafts)
         drafting.wish = drafting.wish_for(choice, match, tokens, may_grow=not base.bounded)
-        drafting.standing = Standing(drafting.wish._replace(match=UNKNOWN), choice)
+        drafting.standing = Standing(choice, tokens)
         return tokens
 
     def _probe(
