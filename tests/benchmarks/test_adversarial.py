@@ -14,6 +14,7 @@ from benchmarks.results_file import Results
 from core.correction_table import MemorySnapshot
 from core.provenance import Provenance
 from core.verifiers.params import FlyParams, LossyParams, StrictParams, VerifierParams
+from tests.conftest import ROOT
 from tests.naive import plain_logits
 from tests.tiny import make_request, make_runtime, random_model, random_prompt
 
@@ -113,6 +114,16 @@ def test_a_file_that_holds_no_items_is_refused_with_its_line(tmp_path: Path, tex
         read_items(file)
     with pytest.raises(BenchError, match="cannot be read"):
         read_items(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("name", ["adversarial-demo", "adversarial-tiny"])
+def test_the_docs_tell_what_the_result_files_hold(name: str) -> None:
+    told = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+    page = (ROOT / "docs" / "evaluation.md").read_text()
+    assert f"of {told['asked']}, {len(told['left_out'])} left out" in page
+    for one in (*told["verifiers"].values(), *told["gate"].values()):
+        low, high = one["interval"]
+        assert f"{one['count']} of {one['of']}, {one['share']:.0%} ({low:.0%}..{high:.0%})" in page
 
 
 async def measured(config: Path, items: list[dict[str, Any]], *verifiers: str) -> tuple[dict[str, Any], str]:
