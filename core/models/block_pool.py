@@ -20,29 +20,11 @@ Draft KV lags behind; a registered block remembers how many of its leading posit
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from itertools import islice
-from typing import Protocol
 
 import numpy as np
 
 from core.models.block_hashes import chained_hashes
-from core.sequence import GenerationRequest
-
-
-class Holder(Protocol):
-    """Who holds blocks for its tokens: a Sequence, or its text in a draft model's own tokens. The fields are as in
-    Sequence."""
-
-    blocks: list[int]
-    block_hashes: list[bytes]
-    target_tokens: int
-    draft_tokens: int
-
-    @property
-    def request(self) -> GenerationRequest: ...
-    @property
-    def tokens(self) -> list[int]: ...
-    @property
-    def prompt_rows_owed(self) -> range: ...
+from core.models.holder import Holder
 
 
 class OutOfBlocks(Exception):  # noqa: N818

@@ -17,7 +17,8 @@ from collections.abc import Container
 from itertools import takewhile
 
 from core.drafters.bridge import Reading
-from core.models.block_pool import BlockPool, Holder
+from core.models.block_pool import BlockPool
+from core.models.holder import Holder
 from core.sequence import GenerationRequest
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from core.models.block_pool import BlockPool, Holder
+from core.models.block_pool import BlockPool
 from core.models.draft_tables import DraftTables
+from core.models.holder import Holder
 
 
 class SplitPool(BlockPool):
