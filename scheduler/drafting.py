@@ -12,7 +12,6 @@ from scheduler.acceptance import Acceptance, Outcome
 from scheduler.draft_option import Choice
 
 FORGET = 0.98  # of what is known of a drafter, what is left after a round in which it did not draft
-HURRY = 4  # rounds by which a block that was all wrong brings its sequence's turn to be weighed forward
 MOST_HITS = 4  # probes in a row, each following at once on one that was right
 FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # rounds without a drafter's drafts before its next probe
 
@@ -118,8 +117,6 @@ class Drafting:
         request = result.sequence.request
         outcome = _outcome(wish, asked, result, window_of(request))
         self.warm = outcome.accepted > 0
-        if outcome.drafted and not self.warm:
-            self.weighed_at -= HURRY
         used = outcome.drafter if outcome.drafted else "none"
         for drafter in drafters_of(request):
             if drafter == used:

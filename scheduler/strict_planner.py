@@ -27,7 +27,7 @@ from scheduler.probing import Candidate, Load, Probes, due
 
 AT_ONCE = 24  # beyond, they take turns
 TURN = 16
-TOGETHER = 32
+TOGETHER = 16
 FULL_HOUSE = 0.9  # tokens that a draft's row costs at the rate without drafts
 LOOK_AGAIN = 32  # rounds of a full house after which it is looked at all the same
 
@@ -88,6 +88,7 @@ class StrictPlanner:
         prices = Prices(costs, base, self._rate)
         for job in others:
             self._go_on(job, prices)
+        prices.share_out(max(job.sequence.request.num_draft_tokens for job in turn))
         found = []
         for job in turn:
             options, match = self._options.of(job, self._options.strict_cap(job), costs)
