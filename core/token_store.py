@@ -53,7 +53,7 @@ class TokenStore:
         self._places = _sorted_places(self._text, max_match)
         ends = self._text[self._places]
         self._starts = np.searchsorted(ends, np.arange(int(ends.max(initial=_END)) + 2))
-        self._tokens, self._order = memoryview(self._text), memoryview(self._places)  # read faster, one by one
+        self._tokens, self._order = self._text.data, self._places.data  # read faster, one by one
 
     def __len__(self) -> int:
         """Tokens of all texts."""
