@@ -73,7 +73,8 @@ def _expected_drafts(first: Floats, later: Floats, loosening: Floats, longest: i
         before = reach[draft + 1 :, :, draft - 1] if draft else np.ones((longest, len(first)))
         reach[draft + 1 : draft + 1 + window, :, draft] = before[:window] * right
         reach[draft + 1 + window :, :, draft] = before[window:] * forgiven
-    return reach.sum(axis=2).T
+    delivered: Floats = reach.sum(axis=2).T
+    return delivered
 
 
 def _turn_seconds(draft: RowCurve | None, option: Option) -> float:

@@ -58,7 +58,9 @@ class Prices:
         draft, known = self._costs.draft, self._base.draft_rows
         together = with_all(self._base, self.blocks).draft_rows
         self._shares = [0.0] * longest
-        for step in range(longest if draft is not None else 0):
+        if draft is None:
+            return
+        for step in range(longest):
             before = known[step] if step < len(known) else 0.0
             rows = (together[step] if step < len(together) else 0.0) + 1
             self._shares[step] = (draft.at(rows) - draft.at(before)) / (rows - before)
