@@ -72,6 +72,7 @@ class FusedRun:
         self._widest = max(p.in_features for layer in layers for p in layer.products)
         self._cache: KVCache | None = None
         self._made: Tensor | None = None
+        self._angles: tuple[Tensor, Tensor] | None = None
 
     @classmethod
     def of(cls, shape: LayerShape, layers: Sequence[RunLayer]) -> "FusedRun | None":
@@ -87,15 +88,15 @@ class FusedRun:
     def __call__(self, place: int, x: Tensor, angles: tuple[Tensor, Tensor], ragged: RaggedContext) -> Tensor:
         """The layer at that place of the run is called with the rows, [1, rows, hidden]; what it returns.
 
-        RuntimeError if it gets something else than the layer before it returned.
+        RuntimeError if it gets something else than the layer before it returned, or other angles than that got.
         """
         if place == 0:
-            self._made = self._run(x, angles, ragged)
-        elif x is not self._made:
+            self._made, self._angles = self._run(x, angles, ragged), angles
+        elif x is not self._made or angles is not self._angles:
             raise RuntimeError("something happens between a model's layers that were fused to one")
         made = x if self._made is None else self._made
         if place == len(self._layers) - 1:
-            self._made = None
+            self._made = self._angles = None
         return made
 
     def _run(self, x: Tensor, angles: tuple[Tensor, Tensor], ragged: RaggedContext) -> Tensor:

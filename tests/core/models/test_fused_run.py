@@ -130,6 +130,26 @@ def test_a_model_that_does_something_between_its_layers_keeps_doing_it(
     assert not torch.allclose(doubled, logits(loaded), atol=0.1)
 
 
+def test_layers_that_turn_by_different_angles_are_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little that changes: what both ways make of a few random rows need not show it."""
+    save_model(tmp_path, "llama", initializer_range=0.1)
+    join = layer_fusing._join
+
+    def turned(layer: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        cos, sin = kwargs["position_embeddings"]
+        return args, kwargs | {"position_embeddings": (cos.clone(), sin.clone())}
+
+    def differ(model: Any, fused: list[FusedLayer]) -> None:
+        fused[1].register_forward_pre_hook(turned, with_kwargs=True)
+        join(model, fused)
+
+    monkeypatch.setattr(layer_fusing, "_join", differ)
+    loaded = load_model(tmp_path, "int8")
+    rows = counted(monkeypatch)
+    logits(loaded)
+    assert rows == []
+
+
 def test_a_run_that_is_fed_something_else_in_the_middle_says_so(tmp_path: Path) -> None:
     save_model(tmp_path, "llama")
     loaded = load_model(tmp_path, "int8")
