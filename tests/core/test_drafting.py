@@ -264,7 +264,7 @@ def test_a_round_indexes_one_piece_for_all_and_finds_the_same_before_and_after()
 def test_a_prompt_is_indexed_in_rounds_for_whoever_may_come_to_look_it_up() -> None:
     prompt = random_prompt(40, seed=1)
     request = make_request(prompt, drafter="model", num_draft_tokens=2)
-    for others, indexed in (((), 0), (("prompt_lookup",), len(prompt))):
+    for others, indexed in (((), 0), (("prompt_lookup",), len(prompt) + 1)):  # and its first token
         sequence = Sequence(dataclasses.replace(request, other_drafters=others))
         Driver(make_runtime(target_model(), draft_model("equal")), prefill_chunk=64).step([sequence])
         assert (0 if sequence.ngrams is None else len(sequence.ngrams)) == indexed
