@@ -91,6 +91,7 @@ class CrossDrafter:
                 positions = len(turns.table.tokens) + len(turns.open) + turns.most - 1
                 if self._tables.make_room(sequence, positions, together):
                     together[sequence] = turns
+                    sequence.draft_tokens = len(sequence.tokens)  # those before it may have needed its room
                 else:
                     left.append(turns)
             steps += self._work(list(together.values()))

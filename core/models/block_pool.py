@@ -93,6 +93,10 @@ class BlockPool:
         self.refresh_draft_watermark(sequence)
         return sequence.target_tokens
 
+    def knows(self, block_hash: bytes) -> bool:
+        """Whether a prompt may find a block of this hash."""
+        return block_hash in self._block_of
+
     def grow(self, sequence: Holder, num_positions: int) -> bool:
         """Give the sequence blocks for so many positions; False, and no change, if too few are free.
         OutOfBlocks if even an empty pool were too small."""

@@ -17,6 +17,7 @@ from collections.abc import Container
 from itertools import takewhile
 
 from core.drafters.bridge import Reading
+from core.models.block_hashes import chained_hashes
 from core.models.block_pool import BlockPool
 from core.models.holder import Holder
 from core.sequence import GenerationRequest
@@ -24,7 +25,7 @@ from core.sequence import GenerationRequest
 
 class DraftTable:
     """One sequence's. A Holder: its tokens are the reading's settled ids, target_tokens those of them with valid KV,
-    always one less than all at least, so that there is something to feed. found: how many of these others had read."""
+    always one less than all at least, so that there is something to feed."""
 
     def __init__(self, request: GenerationRequest, reading: Reading) -> None:
         self.request = request
@@ -33,7 +34,6 @@ class DraftTable:
         self.block_hashes: list[bytes] = []
         self.target_tokens = 0
         self.draft_tokens = 0  # of a draft model's draft model there is none
-        self.found = 0
         self.beyond: list[int] = []
 
     @property
@@ -75,10 +75,15 @@ class DraftTables:
         return table
 
     def look_up(self, table: DraftTable) -> None:
-        """Let a table that has read nothing itself have what others have read of the same text."""
-        if table.found == table.target_tokens and not table.beyond and table.tokens:
+        """Let a table have what others have read of the same text, where that goes on behind what it has; none that
+        drafts already, whose open word lies behind."""
+        held, size = len(table.block_hashes), self.pool.block_size
+        if table.beyond or (held + 1) * size >= len(table.tokens):  # one id is always left to feed
+            return
+        parent = table.block_hashes[-1] if held else b""
+        if self.pool.knows(next(chained_hashes(table.tokens, size, parent, held))):
             self.pool.release(table)
-            table.found = self.pool.match_prefix(table)
+            self.pool.match_prefix(table)
 
     def make_room(self, sequence: Holder, num_positions: int, kept: Container[Holder]) -> bool:
         """Give the sequence's table blocks for so many positions, at most `capacity`, if need be those of others that
@@ -111,5 +116,4 @@ class DraftTables:
 
     def _empty(self, table: DraftTable) -> None:
         self.pool.release(table)
-        table.found = 0
         table.beyond.clear()

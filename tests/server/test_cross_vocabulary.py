@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from core.drafters.base import DraftJob
 from core.forward_costs import ForwardCosts, RowCurve
 from core.layout import RaggedLayout
 from core.provenance import FinishReason, Provenance
@@ -148,6 +149,16 @@ def test_a_loose_answer_is_the_same_alone_and_in_company(verifier: VerifierParam
         assert alone.output == sequence.output
     assert sum(sequence.counters.loosened.total() for sequence in together) > 0
     assert tables_are_free(on)
+
+
+def test_those_whose_texts_find_no_room_together_keep_what_they_read_last() -> None:
+    on = word_runtime(draft_blocks=4)
+    sequences = [Sequence(ask(n, ignore_eos=True, prompt=40)) for n in range(2)]
+    for _ in range(3):
+        assert on.across is not None
+        on.across.draft([DraftJob(sequence, K) for sequence in sequences])
+        on.pool.tables.check_integrity()  # type: ignore[attr-defined]
+        assert [sequence.draft_tokens for sequence in sequences] == [0, 40]
 
 
 def test_a_text_is_read_once() -> None:

@@ -46,6 +46,18 @@ def feed(tables: DraftTables, sequence: Sequence, behind: list[int]) -> tuple[in
     return start, ids
 
 
+def read(tables: DraftTables, sequence: Sequence) -> tuple[int, list[int]]:
+    """What is fed of a text that nobody drafts for yet: all of it but the last."""
+    table = tables.find(sequence)
+    assert table is not None
+    tables.look_up(table)
+    assert tables.make_room(sequence, len(table.tokens), ())
+    start, ids = table.lacking([])
+    table.beyond += ids[:-1]
+    tables.settle(table)
+    return start, ids[:-1]
+
+
 def test_only_what_differs_is_fed_again() -> None:
     tables = DraftTables(8, 4)
     sequence, table = opened(tables, 1, 2, 3)
@@ -86,6 +98,19 @@ def test_texts_that_begin_alike_share_what_one_has_read() -> None:
     table.reading.settled += [1, 2]
     tables.look_up(table)
     assert table.target_tokens == 8
+    tables.check_integrity()
+
+
+def test_of_a_text_that_is_read_piece_by_piece_all_that_another_has_read_is_shared() -> None:
+    tables = DraftTables(12, 4)
+    first, _ = opened(tables, *range(20), name="a")
+    assert read(tables, first) == (0, [*range(19)])
+    second, table = opened(tables, *range(7), name="b")
+    assert read(tables, second) == (4, [4, 5])
+    table.reading.settled += range(7, 20)
+    assert read(tables, second) == (16, [16, 17, 18])
+    table.reading.settled += range(20, 30)
+    assert read(tables, second) == (19, [*range(19, 29)])
     tables.check_integrity()
 
 
