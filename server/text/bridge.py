@@ -132,6 +132,8 @@ def _back(target: Spelling, draft: Spelling, way: Way) -> Mapping[int, int]:
     end = target.tokenizer.eos_token_id
     if end is not None:
         crossed = {index: int(end) for index in draft.eos_token_ids} | crossed
+        if isinstance(there := way.controls.get(int(end)), int):
+            crossed[there] = int(end)  # also where another of the target's has the name of the draft's end token
     return crossed
 
 

@@ -164,6 +164,13 @@ def test_an_end_crosses_behind_the_text_before_it() -> None:
     assert [one.token_id for one in bridge().cross(encode("the lazy"), [DRAFT_END])] == [IM_END]
 
 
+@pytest.mark.parametrize("controls", [("<end>", "<eos>"), ("<eos>", "<end>")])
+def test_the_drafts_end_is_the_targets_own_though_another_control_token_has_its_name(controls: tuple[str, str]) -> None:
+    target, draft = bpe(420, controls, "<eos>"), bpe(330, ("<end>",), "<end>", corpus=2)
+    [crossed] = TextBridge(target, draft).cross(encode("a", target), [draft.tokenizer.eos_token_id])
+    assert crossed.token_id == target.tokenizer.eos_token_id
+
+
 def test_nothing_is_proposed_where_the_target_has_a_token_across_the_seam() -> None:
     """It has just written `th` and not `the`."""
     known = [token for part in ("t", "h") for token in encode(part)]
