@@ -1,8 +1,8 @@
 """DraftPlanner: how much each adaptive sequence wants to draft in the round being planned, and with what.
 
 It gathers what is weighed (the costs, each sequence's options), has strict sequences weighed together or, where they
-are many, in turns (strict_planner.py), each loose one as if it were alone (loose_lengths.py), and learns from what became
-of the drafts. Beside the rule stand probes (probing.py), and neighbours that never draft:
+are many, in turns (strict_planner.py), each loose one as if it were alone (loose_lengths.py), and learns from what
+became of the drafts. Beside the rule stand probes (probing.py), and neighbours that never draft:
 
 A round with an `off` request in it may take COMPANY times what it would take without drafts, what the draft model
 reads ahead included. Strict drafts are cut to that. Loose blocks are never cut; they are held back for some rounds, but

@@ -42,6 +42,7 @@ class Journal:
         self._about, self._particular = fingerprint(identity, common), particular
         self._replies: dict[str, Reply] = {}
         self._rates: dict[str, Rate] = {}
+        self._settings: dict[str, tuple[Any, ...]] = {}
 
     def __enter__(self) -> Self:
         """BenchError if somebody else has it, or it is not such a file."""
@@ -91,7 +92,12 @@ class Journal:
         return fingerprint(group, seed, *self._told(setting))
 
     def _told(self, setting: Setting) -> tuple[Any, ...]:
-        return self._about, setting.fields, self._particular(setting.fields)
+        """Asked once: a memory takes its time to tell apart, and one that learns while it answers is what it was at
+        first."""
+        fields = json.dumps(setting.fields, sort_keys=True)
+        if fields not in self._settings:
+            self._settings[fields] = self._about, setting.fields, self._particular(setting.fields)
+        return self._settings[fields]
 
     def _write(self, record: dict[str, Any]) -> None:
         self._file.write(json.dumps(record) + "\n")

@@ -1,5 +1,6 @@
 """The whole way with a tiny random pair: asked, stopped, gone on with, judged, written."""
 
+import itertools
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ from benchmarks.evaluation.choice import choose
 from benchmarks.evaluation.evaluation import Evaluation, loaded
 from benchmarks.evaluation.in_process import InProcess
 from benchmarks.evaluation.items import Item
+from benchmarks.evaluation.journal import Journal
 from benchmarks.evaluation.presets import PRESETS
-from benchmarks.evaluation.reply import Reply
+from benchmarks.evaluation.reply import Question, Reply
 from benchmarks.evaluation.run import Plan, spread
 from benchmarks.evaluation.sandbox import Sandbox, Verdict
 from benchmarks.matrix import OFF, Setting, settings_matrix
@@ -155,6 +157,16 @@ async def test_another_default_or_memory_changes_only_what_depends_on_it(config:
         asker.stack.runtime.memory.merge_round()
         after = [asker.particular(fields) for fields in requests]
         assert [a == b for a, b in zip(before, after, strict=True)] == [False, False, True]
+
+
+def test_an_answer_is_found_again_although_the_memory_has_learnt_from_it(tmp_path: Path) -> None:
+    learnt = itertools.count()
+    question = Question(items()[0], Setting("csd", {"verifier": "csd"}), 0)
+    with Journal(tmp_path / "answers.jsonl", "models", {}, lambda fields: next(learnt)) as journal:
+        assert journal.reply(question) is None
+        journal.add(question, Reply("blue", 1, 3, False))
+        assert journal.reply(question) == Reply("blue", 1, 3, False)
+    assert next(learnt) == 1
 
 
 async def test_seeds_are_shared_with_off(config: Path, tmp_path: Path) -> None:
