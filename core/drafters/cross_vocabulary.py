@@ -13,6 +13,7 @@ of the room there is for its KV in all, is known from its reading alone; beyond,
 """
 
 import math
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -66,8 +67,10 @@ class CrossDrafter:
     def read(self, targets: list[tuple[Sequence, int]], drafting: Collection[Sequence]) -> None:
         """Bring each sequence's reading to its first so many tokens, which are verified, feed what of it is settled
         and move the watermark. Who finds no room beside those before it, and beside those that are `drafting` in this
-        round, stays behind."""
+        round, stays behind; so does for some rounds who lost its room and has a long text to read again, since what
+        is fed in one is bounded by what the orders are for."""
         fed: dict[Sequence, DraftTable] = {}
+        most = max(self._piece, _MORE_TURNS * sum(upto - sequence.draft_tokens for sequence, upto in targets))
         for sequence, upto in targets:
             table = self._reading(sequence, upto)
             if len(table.tokens) <= self._longest:
@@ -75,8 +78,13 @@ class CrossDrafter:
                 if not self._tables.make_room(sequence, len(table.tokens), [*fed, *drafting]):
                     continue
                 fed[sequence] = table
-            sequence.draft_tokens = max(sequence.draft_tokens, upto)
-        self._catch_up([(table, []) for table in fed.values() if len(table.tokens) > 1])
+            else:
+                sequence.draft_tokens = max(sequence.draft_tokens, upto)
+        self._catch_up([(table, []) for table in fed.values() if len(table.tokens) > 1], most=most)
+        for sequence, upto in targets:
+            if sequence in fed and fed[sequence].lacks_nothing:
+                again = min(fed[sequence].reading.taken, sequence.target_tokens)
+                sequence.draft_tokens = max(sequence.draft_tokens, upto, again)
 
     def draft(self, jobs: list[DraftJob]) -> list[DraftStep]:
         """Draft for all jobs and move their watermarks; returns the draft model's forwards. Those whose KV finds no
@@ -183,12 +191,13 @@ class CrossDrafter:
         explore_behind((job, tokens) for job, tokens, _ in found)
         force([job for job, tokens, chances in found if job.extend(tokens, chances if job.min_reach > 0 else None)])
 
-    def _catch_up(self, tables: list[tuple[DraftTable, list[int]]], spare: int = 1) -> None:
+    def _catch_up(self, tables: list[tuple[DraftTable, list[int]]], spare: int = 1, most: int = sys.maxsize) -> None:
         """Feed what the tables' KV lacks of their texts and the ids behind, but for the last `spare` of each, or the
-        last one, in forwards of few rows."""
+        last one, in forwards of few rows; `most` in all, the first tables first."""
         lacking = [(table, *table.lacking(behind)) for table, behind in tables]
         while True:
-            segments, room = [], self._piece
+            segments, room = [], min(self._piece, most)
+            most -= room
             for index, (table, start, ids) in enumerate(lacking):
                 count = min(room, len(ids) - max(spare, 1))
                 if count > 0:

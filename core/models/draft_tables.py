@@ -44,6 +44,11 @@ class DraftTable:
     def prompt_rows_owed(self) -> range:
         return range(0)
 
+    @property
+    def lacks_nothing(self) -> bool:
+        """Whether all settled ids but the last, which every draft turn feeds, have valid KV."""
+        return self.target_tokens >= len(self.tokens) - 1
+
     def lacking(self, behind: list[int]) -> tuple[int, list[int]]:
         """The first position without valid KV, or the last one of all, and the ids from there to the end of the settled
         ones and those `behind` them, which are not to be empty both. What was fed beyond and differs is forgotten."""

@@ -10,8 +10,11 @@ import torch
 from transformers import PreTrainedModel
 
 from core.drafters.base import DraftJob
+from core.drafters.cross_vocabulary import CrossDrafter
 from core.forward_costs import ForwardCosts, RowCurve
 from core.layout import RaggedLayout
+from core.models.block_pool import BlockPool
+from core.models.draft_tables import DraftTables
 from core.provenance import FinishReason, Provenance
 from core.runtime import Runtime
 from core.sequence import GenerationRequest, Sequence
@@ -159,6 +162,29 @@ def test_those_whose_texts_find_no_room_together_keep_what_they_read_last() -> N
         on.across.draft([DraftJob(sequence, K) for sequence in sequences])
         on.pool.tables.check_integrity()  # type: ignore[attr-defined]
         assert [sequence.draft_tokens for sequence in sequences] == [0, 40]
+
+
+def test_who_lost_its_room_reads_again_piece_by_piece() -> None:
+    rows: list[int] = []
+    on = watched(word_runtime(draft_blocks=20), lambda layout: rows.append(layout.num_rows))
+    assert on.draft is not None
+    tables: DraftTables = on.pool.tables  # type: ignore[attr-defined]
+    across = CrossDrafter(on.draft, tables, word_pair()[2], VOCAB, piece=32)
+    sequence, other = (Sequence(ask(n, prompt=250)) for n in range(2))
+    sequence.target_tokens = 249
+    across.read([(sequence, 249)], [])
+    assert sequence.draft_tokens == 249
+    tables.open(other, word_pair()[2].read())
+    assert tables.make_room(other, tables.capacity, ())
+    assert sequence.draft_tokens == 0
+    tables.release(other)
+    tables.pool = BlockPool(20, 16)  # nothing of it is found again
+    while sequence.draft_tokens < 249:
+        assert sequence.draft_tokens == 0
+        rows.clear()
+        across.read([(sequence, 10)], [])
+        assert 0 < sum(rows) <= 32
+    tables.check_integrity()
 
 
 def test_a_text_is_read_once() -> None:
