@@ -26,9 +26,11 @@ def read_languages(settings: Settings, folders: Folders) -> tuple[Language, Text
     if _shared(settings, language.tokenizer, folders.target, tokenizer, folders.draft):
         return language, None
     target, draft = _names(settings)
-    if settings.speculation.drafter == "multilevel":
+    speculation = settings.speculation
+    if speculation.drafter == "multilevel" or set(speculation.allowed_drafters) == {"multilevel"}:
+        key = "drafter" if speculation.drafter == "multilevel" else "allowed_drafters"
         raise AssemblyError(
-            f"speculation.drafter = multilevel needs a draft model with the target's vocabulary, and {draft} has "
+            f"speculation.{key} = multilevel needs a draft model with the target's vocabulary, and {draft} has "
             f"another than {target}: use auto, model or prompt_lookup, or choose a draft model of the same family"
         )
     try:

@@ -171,14 +171,17 @@ async def test_a_draft_of_another_vocabulary_drafts_across(
     assert plain == drafted
 
 
-def test_multilevel_is_refused_where_lookup_and_the_draft_model_speak_differently(target: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("key", "said"), [("drafter", "multilevel"), ("allowed_drafters", ["multilevel"])])
+def test_multilevel_is_refused_where_lookup_and_the_draft_model_speak_differently(
+    target: Path, tmp_path: Path, key: str, said: object
+) -> None:
     other = serving.tokenizer().__class__.from_pretrained(target)
     other.add_tokens(["<other>"])
     draft = save_pair(tmp_path / "draft", tokenizer=other)
     with pytest.raises(
-        AssemblyError, match=r"^speculation\.drafter = multilevel needs a draft model with the target's "
+        AssemblyError, match=rf"^speculation\.{key} = multilevel needs a draft model with the target's "
     ):
-        assembled(target, draft, speculation={"drafter": "multilevel"})
+        assembled(target, draft, speculation={key: said})
 
 
 def test_a_draft_whose_tokens_have_no_bytes_of_their_own_is_refused(target: Path, tmp_path: Path) -> None:
