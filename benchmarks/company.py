@@ -19,15 +19,17 @@ from benchmarks.stack import Stack
 from core.round import RoundResult
 
 _NEIGHBOURS_TOKENS = 512  # of a neighbour's answer; the next one follows at once
-_FEWEST = 0.75  # of the company that was asked for, in the mean of the watched rounds
+_FEWEST = 0.75  # of the company that was asked for: one may just be between two answers
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """An `off` answer among others. company: how many decoded beside it, drafts: what they drafted, in the mean of the
-    rounds between its first token and its last."""
+    """An `off` answer among others. running: how many others ran at its end. company: how many decoded beside it (loose
+    ones may be held back for its sake), drafts: what they drafted, in the mean of the rounds between its first token
+    and its last."""
 
     answer: Answer
+    running: int
     company: float
     drafts: float
 
@@ -41,7 +43,7 @@ async def neighbours(
     stack: Stack, prompts: Sequence[Prompt], settings: Sequence[Setting], company: int, max_tokens: int
 ) -> dict[str, Any]:
     """Each prompt in turn is the one watched; the next `company` ones are its company. By setting: pauses over those
-    beside `off` company. BenchError if there are too few prompts, or the company did not decode throughout."""
+    beside `off` company. BenchError if there are too few prompts, or the company did not run throughout."""
     if len(prompts) <= company:
         raise BenchError(f"{company} neighbours need {company + 1} prompts, there are {len(prompts)}")
     encoded = [stack.encode_chat(prompt.text) for prompt in prompts]
@@ -51,10 +53,10 @@ async def neighbours(
             watched, *others = rotated(encoded, turn)
             for setting in balanced([OFF, *settings], turn):
                 one = await _beside(stack, watched, others[:company], setting, max_tokens)
-                if one.company < _FEWEST * company:
+                if one.running < _FEWEST * company:
                     raise BenchError(
-                        f"{one.company:.1f} of {company} {setting.name} neighbours decoded beside the watched answer "
-                        "in the mean; the configuration must let them all run at once (scheduler.max_running, kv_cache)"
+                        f"{one.running} of {company} {setting.name} neighbours ran beside the watched answer; the "
+                        "configuration must let them all run at once (scheduler.max_running, kv_cache)"
                     )
                 seen[setting.name].append(one)
                 report()
@@ -99,8 +101,9 @@ async def _beside(
             await ended  # they end by failing only
         first = len(stack.log.rounds)
         answer = await stack.answer(prompt, {**GREEDY, **OFF.fields, "ignore_eos": True}, max_tokens)
+        running = stack.engine.stats().running
         rounds = stack.log.rounds[first:][-answer.tokens + 1 :]
-        return Watched(answer, _mean_company(rounds), _mean_drafts(rounds))
+        return Watched(answer, running, _mean_company(rounds), _mean_drafts(rounds))
     finally:
         for task in tasks:
             task.cancel()

@@ -8,10 +8,11 @@ only a draft with so many behind it can be forgiven.
     reach(s) = product over j = 1 .. s of  right(j) + (1 - right(j)) * loosening   if j <= k - window
                                            right(j)                                otherwise
 
-A block no longer than the window makes such a verifier strict. Of two lengths that are worth nearly the same, the
-one with room behind a mismatch is taken, and drafted to its end: where the draft model is in doubt a mismatch is near,
-which can be forgiven only for what follows it. Any other block ends early there like a strict one, the chance of being
-forgiven counted in: what the draft model says depends on the sequence's own text alone, too.
+A block no longer than the window ends early where the draft model is in doubt, like a strict one, the chance of being
+forgiven counted in, and goes on where it is not: what the draft model says depends on the sequence's own text alone,
+too. One with room behind a mismatch is drafted to its end: where the draft model is in doubt a mismatch is near, which
+can be forgiven only for what follows it. So it must be worth more than the short one as weighed here, by what that
+gains by knowing where to end.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,9 @@ import numpy as np
 from core.forward_costs import Floats, ForwardCosts, RowCurve
 from scheduler.draft_option import Choice, Option, least_reaches
 
-NEARLY = 0.97  # of the best rate
+ENDING_EARLY = 1.15
+"""Rate of a block that ends where the draft model doubts, over what is weighed here; a guess that held on the demo
+pair: at 1 fly drafted much that was lost, at 1.3 it had less room to loosen."""
 
 Length = tuple[float, int, float, float]
 """Of one option's blocks: tokens per second, how many drafts, tokens, seconds."""
@@ -62,14 +65,16 @@ def _lengths(costs: ForwardCosts, ask: Ask, option: Option) -> tuple[Length, Len
     def length(at: int) -> Length:
         return float(rates[at]), at, float(tokens[at]), float(seconds[at])
 
+    if not ask.window:
+        return length(int(rates.argmax())), NO_ROOM
     first = ask.window + 1
     roomy = length(first + int(rates[first:].argmax())) if option.cap >= first else NO_ROOM
-    return length(int(rates.argmax())), roomy
+    return length(int(rates[:first].argmax())), roomy
 
 
 def pick(costs: ForwardCosts, ask: Ask, lengths: Sequence[tuple[Length, Length]]) -> Block:
-    """The block of a sequence; lengths: of each option the best, and the best with room behind a mismatch, at a rate of
-    0 or less where all are too short for that."""
+    """The block of a sequence; lengths: of each option the best without room behind a mismatch, if there is a window,
+    and the best with room, at a rate of 0 or less where all are too short for that."""
     plain = costs.verify(1, 1, ask.positions)
     best, roomy = (1 / plain, 0, 1.0, plain), (0.0, 0, 1.0, plain)
     best_by: Option | None = None
@@ -79,7 +84,8 @@ def pick(costs: ForwardCosts, ask: Ask, lengths: Sequence[tuple[Length, Length]]
             best, best_by = one, option
         if with_room[0] > roomy[0]:
             roomy, roomy_by = with_room, option
-    taken, by = (roomy, roomy_by) if ask.window and roomy[0] >= NEARLY * best[0] else (best, best_by)
+    margin = ENDING_EARLY if best_by is not None and best_by.per_turn else 1.0
+    taken, by = (roomy, roomy_by) if roomy[0] >= margin * best[0] else (best, best_by)
     rate, num_drafts, tokens, seconds = taken
     if by is None or not by.per_turn or costs.draft is None or 0 < ask.window < num_drafts:
         return Block(Choice(by, num_drafts), tokens, seconds)

@@ -56,9 +56,11 @@ def _lengths(costs: ForwardCosts, window: int, members: _Members) -> Iterator[tu
         return zip(rate, at.tolist(), delivered, took, strict=True)
 
     roomy: Iterator[Length] = itertools.repeat(NO_ROOM, len(members))
+    if not window:
+        return zip(taken(rates.argmax(axis=1)), roomy, strict=True)
     if longest > window:
         roomy = taken(window + 1 + rates[:, window + 1 :].argmax(axis=1))
-    return zip(taken(rates.argmax(axis=1)), roomy, strict=True)
+    return zip(taken(rates[:, : window + 1].argmax(axis=1)), roomy, strict=True)
 
 
 def _expected_drafts(first: Floats, later: Floats, loosening: Floats, longest: int, window: int) -> Floats:

@@ -50,6 +50,10 @@ class RunLayer:
     head_norms: tuple[RowNorm, RowNorm] | None
 
 
+class BetweenLayersError(RuntimeError):
+    """A model does something to the rows between layers that were fused to one."""
+
+
 class FusedRun:
     """Consecutive layers of one shape. The first of them to be called runs them all, the others return what it made.
     One thread at a time."""
@@ -88,12 +92,12 @@ class FusedRun:
     def __call__(self, place: int, x: Tensor, angles: tuple[Tensor, Tensor], ragged: RaggedContext) -> Tensor:
         """The layer at that place of the run is called with the rows, [1, rows, hidden]; what it returns.
 
-        RuntimeError if it gets something else than the layer before it returned, or other angles than that got.
+        BetweenLayersError if it gets something else than the layer before it returned, or other angles than that got.
         """
         if place == 0:
             self._made, self._angles = self._run(x, angles, ragged), angles
         elif x is not self._made or angles is not self._angles:
-            raise RuntimeError("something happens between a model's layers that were fused to one")
+            raise BetweenLayersError("something happens between a model's layers that were fused to one")
         made = x if self._made is None else self._made
         if place == len(self._layers) - 1:
             self._made = self._angles = None

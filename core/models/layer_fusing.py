@@ -15,7 +15,7 @@ from core.models.attention import IMPLEMENTATION, RaggedContext, plain_backend
 from core.models.attention_paged import PagedAttention
 from core.models.fused_layer import Attends, FusedLayer, Observed
 from core.models.fused_linear import FusedPart
-from core.models.fused_run import FusedRun
+from core.models.fused_run import BetweenLayersError, FusedRun
 from core.models.kv_cache import KVCache, kv_shape
 from core.models.layer_kernels import WIDTH
 from core.models.packed_linear import PackedLinear
@@ -58,7 +58,7 @@ def _join(model: Any, layers: list[FusedLayer]) -> None:
             layer.join(run, place)
     try:
         near = (_whole(model) - before).norm() <= _NEAR * before.norm()
-    except RuntimeError:  # the model does something between two layers
+    except BetweenLayersError:
         near = False
     if not near:
         for layer in layers:

@@ -38,11 +38,11 @@ async def test_company_decodes_until_the_watched_answer_ends(
 async def test_company_that_cannot_run_beside_it_is_no_measurement(config: Path, prompts: list[Prompt]) -> None:
     changed(config, max_running=2)
     async with open_stack(config) as stack:
-        with pytest.raises(BenchError, match=r"of 3 .* neighbours decoded beside"):
+        with pytest.raises(BenchError, match=r"of 3 .* neighbours ran beside"):
             await asyncio.wait_for(neighbours(stack, prompts, [STRICT], company=3, max_tokens=6), 60)
 
 
 def test_pauses_are_told_in_the_mean_the_median_and_the_tail() -> None:
     arrivals = tuple(accumulate([0.0, *[1.0] * 18, 3.0, 11.0]))
-    watched = company.Watched(Answer(21, "", 0.0, arrivals), 1.0, 0.0)
+    watched = company.Watched(Answer(21, "", 0.0, arrivals), 1, 1.0, 0.0)
     assert watched.pauses() == {"mean": 1.6, "median": 1.0, "p95": 11.0}
