@@ -70,6 +70,11 @@ class RowCurve:
             return seconds[1]
         return seconds[at - 1] + (seconds[at] - seconds[at - 1]) * (rows - known[at - 1]) / (known[at] - known[at - 1])
 
+    def times(self, company: int) -> "RowCurve":
+        """Seconds by the rows of one of so many that have the same number each."""
+        rows = range(1, -(-self.largest // company) + 2)  # two points behind the last, for its slope
+        return RowCurve({n: self.at(company * n) for n in rows})
+
     def corrected(self, rows: int, factor: float) -> "RowCurve":
         """The curve after a forward of `rows` rows took `factor` times what it says: the points next to it move, and
         push those out of the way that would then say that more rows cost less.
@@ -124,22 +129,31 @@ class ForwardCosts:
         """Of a target forward: what its drafts do not change. positions: of all its sequences together."""
         return self.per_round + self.per_sequence * max(sequences - 1, 0) + self.per_position * positions
 
+    def times(self, company: int) -> "ForwardCosts":
+        """The same by what one of so many sequences has, all of which do alike."""
+        if company == 1:
+            return self
+        draft = None if self.draft is None else self.draft.times(company)
+        rest = self.per_round + self.per_sequence * (company - 1)
+        return ForwardCosts(self.target.times(company), draft, 0.0, company * self.per_position, rest)
+
     def verify(self, rows: int, sequences: int = 1, positions: int = 0) -> float:
         """Seconds of a target forward over so many rows of so many sequences."""
         return self.target.at(rows) + self.fixed_part(sequences, positions)
 
 
 class LiveCosts:
-    """start: what was measured before anything was served, and never changes. now: the same, corrected since. None
+    """start: of what was measured before anything was served, and never changes. now: the same, corrected since. None
     until `begin`."""
 
     def __init__(self) -> None:
         self.start: ForwardCosts | None = None
         self.now: ForwardCosts | None = None
 
-    def begin(self, measured: ForwardCosts, pinned: ForwardCosts | None = None) -> None:
-        """pinned: takes the place of what was measured in `start`, so that it is the same on every start."""
-        self.start, self.now = pinned or measured, measured
+    def begin(self, measured: ForwardCosts, pinned: ForwardCosts | None = None, company: int = 1) -> None:
+        """pinned: takes the place of what was measured in `start`, so that it is the same on every start. company: as
+        one of how many alike a sequence is seen there."""
+        self.start, self.now = (pinned or measured).times(company), measured
 
     def observe(
         self, rows: int, sequences: int, positions: int, seconds: float, draft_steps: Iterable[DraftStep] = ()

@@ -32,12 +32,15 @@ _LEAST_PASSES = 2
 _PATIENCE = 4.0  # seconds after which no further pass begins
 
 
-def measure_step_costs(runtime: Runtime, limits: SchedulerLimits, pinned: ForwardCosts | None = None) -> None:
+def measure_step_costs(
+    runtime: Runtime, limits: SchedulerLimits, pinned: ForwardCosts | None = None, company: int = 1
+) -> None:
     """Fill runtime.cost and runtime.forward_costs with the fastest of up to three steps at each size: plain ones of
     1, 2, 4, ... up to max_running sequences, and blocks of 1, 2, 4, ... up to round_tokens rows; on a CPU both to 16.
 
     A GPU is measured as far as rounds go: a few rows tell nothing there of where they begin to cost. pinned: what loose
-    draft lengths are weighed with instead. Writes over blocks, so it must run while nobody holds any.
+    draft lengths are weighed with instead; company: as one of how many sequences. Writes over blocks, so it must run
+    while nobody holds any.
     """
     size, pool_blocks = runtime.pool.block_size, runtime.pool.num_blocks
     shared = min(max(1, _CONTEXT // size), pool_blocks - 1)
@@ -64,7 +67,7 @@ def measure_step_costs(runtime: Runtime, limits: SchedulerLimits, pinned: Forwar
     for batch in _batch_sizes(most):
         runtime.cost.record(batch, seconds["plain", batch])
     costs = _costs(seconds, (long - shared) * size)
-    runtime.forward_costs.begin(costs, pinned)
+    runtime.forward_costs.begin(costs, pinned, company)
     _tell("a plain step takes", runtime.cost.as_dict(), "")
     _tell("a block takes", costs.target.points, " rows")
     if costs.draft is not None:

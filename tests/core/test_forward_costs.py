@@ -113,6 +113,19 @@ def test_a_point_below_what_is_seen_gives_way() -> None:
     assert curve.points[1] <= curve.points[2] <= curve.points[4]
 
 
+@given(curve=CURVES, company=st.integers(1, 40), rows=st.integers(1, 300))
+def test_one_of_many_alike_pays_for_the_rows_of_all(curve: RowCurve, company: int, rows: int) -> None:
+    assert curve.times(company).at(rows) == pytest.approx(curve.at(company * rows))
+    costs = ForwardCosts(curve, curve, per_sequence=0.5, per_position=0.25, per_round=2.0)
+    together = costs.verify(company * rows, company, company * 7)
+    assert costs.times(company).verify(rows, 1, 7) == pytest.approx(together)
+    live = LiveCosts()
+    live.begin(costs, company=company)
+    assert live.start is not None
+    assert live.start.verify(rows, 1, 7) == pytest.approx(together)
+    assert live.now is costs
+
+
 def test_pinned_costs_are_the_start_and_measured_ones_the_present() -> None:
     live, measured, pinned = LiveCosts(), ForwardCosts(RowCurve({1: 0.1})), ForwardCosts(RowCurve({1: 1.0, 9: 2.0}))
     live.begin(measured, pinned)

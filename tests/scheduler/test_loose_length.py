@@ -37,6 +37,29 @@ def test_a_loose_block_ends_early_where_a_draft_is_worth_less_than_its_row_and_f
     assert (lookup.num_drafts > 1, lookup.min_reach) == (True, 0.0)  # its drafts cost no forward to be stopped before
 
 
+def test_room_behind_a_mismatch_must_be_worth_what_ending_early_gains() -> None:
+    """The same chances: as the rows become cheaper, a long block first pays, and only then pays enough."""
+    option, long_ones = Option("model", 0.9, 0.93, 15, per_turn=1.0), []
+    for per_row in (8.0, 4.0, 2.0, 1.0, 0.5, 0.1):
+        costs = ForwardCosts(RowCurve({1: 100.0, 30: 100 + 29 * per_row}), RowCurve({1: 2 * per_row}))
+        block, _, _ = choose_block(costs, Ask(0, [option], window=6, loosening=0.0))
+        free, _, _ = choose_block(costs, Ask(0, [option], window=0, loosening=0.0))
+        long_ones.append((free.num_drafts > 6, block.num_drafts > 6))
+    assert long_ones == sorted(long_ones)
+    assert {(False, False), (True, False), (True, True)} >= set(long_ones) >= {(True, False), (True, True)}
+
+
+def test_where_many_share_the_machine_a_block_is_shorter_or_none() -> None:
+    option = Option("model", 0.8, 0.85, 10, per_turn=1.0)
+    costs = ForwardCosts(RowCurve({1: 100.0, 4: 110.0, 30: 370.0}), RowCurve({1: 20.0, 8: 25.0, 64: 150.0}))
+    drafts = [
+        choose_block(costs.times(company), Ask(0, [option], window=0, loosening=0.2)).choice.num_drafts
+        for company in (1, 2, 4, 8, 16)
+    ]
+    assert drafts == sorted(drafts, reverse=True)
+    assert drafts[0] > drafts[-1] == 0
+
+
 def test_a_block_with_room_behind_a_mismatch_is_drafted_to_its_end() -> None:
     costs = ForwardCosts(RowCurve({1: 100.0, 2: 101.0, 30: 129.0}), RowCurve({1: 5.0}))
     option = Option("model", 0.9, 0.95, 15, per_turn=1.0)
