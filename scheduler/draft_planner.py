@@ -111,8 +111,7 @@ class DraftPlanner:
         blocks = choose_blocks(costs, [ask for _, ask, _ in asks])
         for (job, ask, match), block in zip(asks, blocks, strict=True):
             if block.choice.option is not None:
-                grows = not 0 < ask.window < block.choice.num_drafts  # else it is drafted to its end
-                job.drafting.wish = job.drafting.wish_for(block.choice, match, block.tokens, grows, ask.loosening)
+                job.drafting.wish = job.drafting.wish_for(block.choice, match, block.tokens, forgiving=ask.loosening)
             elif (next_one := due(job.drafting, ask.options)) is not None:
                 job.drafting.wish = probe(next_one[0], match)
 

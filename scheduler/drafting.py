@@ -98,8 +98,8 @@ class Drafting:
         self, choice: Choice, match: int, tokens: float, may_grow: bool = False, forgiving: float = 0.0
     ) -> Wish:
         """forgiving: the chance that a wrong draft is accepted. may_grow: a block that the draft model stays sure of
-        may become twice as long as is expected to pay, unless its last drafts were all wrong. Neighbours that cannot
-        cut it count on so much.
+        may become twice as long as is expected to pay, unless its last drafts were all wrong. A loose one may not: its
+        neighbours could neither cut it nor count on so much.
 
         Nothing but the sequence's own history and the choice is asked here, so a loose block ends where it does
         whatever the load: what the draft model says depends on the text alone.
