@@ -41,6 +41,7 @@ from server.serving_config import Limits, Served, ServingConfig
 from server.settings import CostSettings, Settings
 from server.step_costs import measure_step_costs
 from server.text.bridge import TextBridge
+from server.vocabularies import same_tokenizer
 
 __all__ = ["AssemblyError", "assemble", "serving_config"]
 
@@ -82,9 +83,9 @@ def serving_config(settings: Settings) -> ServingConfig:
 def assemble(settings: Settings, folders: Folders, observer: EngineObserver | None = None) -> Served:
     """Load everything; takes seconds to minutes, so call it off the event loop.
 
-    AssemblyError if this machine lacks the devices or their memory, no way leads between the models' vocabularies,
-    max_context is beyond the model's, a config is not what was expected, the correction memory is of other models, or
-    a file of the datastore cannot be read;
+    AssemblyError if this machine lacks the devices or their memory, the models' vocabularies differ and drafts may not
+    cross over or no way leads between them, max_context is beyond the model's, a config is not what was expected, the
+    correction memory is of other models, or a file of the datastore cannot be read;
     UnsupportedModel or InvalidModelFile if a model cannot be loaded.
     """
     torch.set_num_threads(compute_threads(settings.threads, torch.get_num_threads()))
@@ -105,6 +106,8 @@ def _assemble(settings: Settings, folders: Folders, observer: EngineObserver | N
     placements = _placements(settings, folders)
     with ThreadPoolExecutor(1, "language") as beside:  # which is one thread's work, while weights are read and packed
         reading = beside.submit(read_languages, settings, folders)
+        if folders.draft is not None and not same_tokenizer(folders.target, folders.draft):
+            reading.result()  # may refuse the pair, which must not take as long as reading weights
         target = _load(settings.models.target, placements[0], folders.target)
         _check_context(settings, target)
         language, bridge = reading.result()

@@ -100,7 +100,13 @@ class TargetSettings(ModelSettings):
 
 
 class DraftSettings(ModelSettings):
-    """The small model that guesses ahead. On a CPU its weights default to int8: errors cost speed, never an answer."""
+    """The small model that guesses ahead. On a CPU its weights default to int8: errors cost speed, never an answer.
+
+    across_vocabularies: a model with another tokenizer than the target's may draft, through text; without it such a
+    pair is refused at start-up, since it is more often a mistake than meant.
+    """
+
+    across_vocabularies: bool = False
 
     @field_validator("source", mode="before")
     @classmethod

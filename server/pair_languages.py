@@ -1,7 +1,7 @@
 """What a pair of models speak: the target's language and, where the draft model has another, the bridge between."""
 
+import logging
 from pathlib import Path
-from typing import Any
 
 from server.assembly_error import AssemblyError
 from server.language import Language, load_tokenizer
@@ -10,50 +10,91 @@ from server.settings import Settings
 from server.text.bridge import TextBridge
 from server.text.spelling import DraftSpelling
 from server.text.token_bytes import UnsupportedTokenizerError
-from server.vocabularies import Vocabulary, differing_ids, same_tokenizer, share_vocabulary
+from server.vocabularies import Vocabulary, difference, log_control_tokens, same_tokenizer
+
+log = logging.getLogger(__name__)
+
+UNNEEDED = "models.draft.across_vocabularies is not needed: the draft model has the target's own vocabulary"
 
 
 def read_languages(settings: Settings, folders: Folders) -> tuple[Language, TextBridge | None]:
     """Of the models in these folders; no bridge where the draft model, if any, drafts in the target's own tokens.
 
-    AssemblyError if the text of the draft model's tokens cannot be told, or the settings name a drafter that needs
-    the target's vocabulary.
+    AssemblyError if the draft model has another vocabulary and the settings do not let it draft across, if the text of
+    its tokens cannot be told, or if the settings name a drafter that needs the target's vocabulary.
     """
     language = Language.read(folders.target)
-    if folders.draft is None or same_tokenizer(folders.target, folders.draft):
+    if folders.draft is None:
         return language, None
-    tokenizer = load_tokenizer(folders.draft)
-    if _shared(settings, language.tokenizer, folders.target, tokenizer, folders.draft):
+    if same_tokenizer(folders.target, folders.draft):
+        _log_unneeded(settings)
         return language, None
-    target, draft = _names(settings)
-    speculation = settings.speculation
-    if speculation.drafter == "multilevel" or set(speculation.allowed_drafters) == {"multilevel"}:
-        key = "drafter" if speculation.drafter == "multilevel" else "allowed_drafters"
-        raise AssemblyError(
-            f"speculation.{key} = multilevel needs a draft model with the target's vocabulary, and {draft} has "
-            f"another than {target}: use auto, model or prompt_lookup, or choose a draft model of the same family"
-        )
+    tokenizer, (target, draft) = load_tokenizer(folders.draft), _names(settings)
+    here = Vocabulary.of(target, language.tokenizer, folders.target)
+    there = Vocabulary.of(draft, tokenizer, folders.draft)
+    apart = difference(here, there)
+    if apart is None:
+        log_control_tokens(here, there)
+        _log_unneeded(settings)
+        return language, None
+    if not allows_crossing(settings):
+        raise AssemblyError(_refusal(apart))
+    _check_drafters(settings)
+    log.info("%s. Its drafts cross over through text: one of the same family would be right more often", apart)
     try:
         return language, TextBridge(language, DraftSpelling.read(tokenizer, folders.draft))
     except UnsupportedTokenizerError as error:
         raise AssemblyError(f"the draft model {draft} has another vocabulary than {target}, and {error}") from error
 
 
-def drafts_across(settings: Settings, target: Path | None, draft: Path | None) -> bool:
-    """Whether drafts of the model in that folder have to cross over to another vocabulary, as far as the files here
-    tell without loading a tokenizer."""
-    if target is None or draft is None or same_tokenizer(target, draft):
-        return False
-    here, there = _names(settings)
-    vocabularies = Vocabulary.read(here, target), Vocabulary.read(there, draft)
-    if vocabularies[0] is None or vocabularies[1] is None:
-        return False
-    return bool(differing_ids(vocabularies[0], vocabularies[1])[1])
+def allows_crossing(settings: Settings) -> bool:
+    return settings.models.draft is not None and settings.models.draft.across_vocabularies
 
 
-def _shared(settings: Settings, target: Any, target_folder: Path, draft: Any, draft_folder: Path) -> bool:
-    here, there = _names(settings)
-    return share_vocabulary(Vocabulary.of(here, target, target_folder), Vocabulary.of(there, draft, draft_folder))
+def crosses(settings: Settings, target: Path | None, draft: Path | None) -> bool | None:
+    """Whether the model in `draft` has another vocabulary than the target, as far as the files here tell without
+    loading a tokenizer; None where they do not."""
+    apart = _apart(settings, target, draft)
+    return None if apart is None else bool(apart)
+
+
+def crossing_refused(settings: Settings, target: Path | None, draft: Path | None) -> str | None:
+    """Why the server would not start with these models' tokenizers, as far as `crosses` can tell."""
+    apart = "" if allows_crossing(settings) else _apart(settings, target, draft)
+    return _refusal(apart) if apart else None
+
+
+def _apart(settings: Settings, target: Path | None, draft: Path | None) -> str | None:
+    """How they differ; empty where they do not, None where the files do not tell."""
+    if target is None or draft is None:
+        return None
+    if same_tokenizer(target, draft):
+        return ""
+    names = _names(settings)
+    here, there = Vocabulary.read(names[0], target), Vocabulary.read(names[1], draft)
+    return None if here is None or there is None else difference(here, there) or ""
+
+
+def _refusal(apart: str) -> str:
+    return (
+        f"{apart}. Choose a draft model of the target's family, or set models.draft.across_vocabularies = true: its "
+        "drafts then cross over through text"
+    )
+
+
+def _check_drafters(settings: Settings) -> None:
+    speculation, (target, draft) = settings.speculation, _names(settings)
+    if speculation.drafter == "multilevel" or set(speculation.allowed_drafters) == {"multilevel"}:
+        key = "drafter" if speculation.drafter == "multilevel" else "allowed_drafters"
+        raise AssemblyError(
+            f"speculation.{key} = multilevel needs a draft model with the target's vocabulary, and {draft} has "
+            f"another than {target}: use auto, model or prompt_lookup, or choose a draft model of the same family"
+        )
+
+
+def _log_unneeded(settings: Settings) -> None:
+    if allows_crossing(settings):
+        log.info(UNNEEDED)
 
 
 def _names(settings: Settings) -> tuple[str, str]:

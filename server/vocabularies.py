@@ -1,4 +1,4 @@
-"""Whether a draft model speaks the target's tokens: drafts are compared by id. Another's are crossed through text."""
+"""Whether a draft model speaks the target's tokens: drafts are compared by id. Others can cross over through text."""
 
 import logging
 from collections.abc import Mapping, Set
@@ -78,44 +78,45 @@ def _described(folder: Path) -> tuple[Any, dict[str, Any]]:
     return kind, {key: value for key, value in described.items() if key not in _NO_TOKENS}
 
 
-def share_vocabulary(target: Vocabulary, draft: Vocabulary) -> bool:
-    """Whether both map the same tokens to the same ids; logs what differs.
+def difference(target: Vocabulary, draft: Vocabulary) -> str | None:
+    """What keeps drafts from being compared with the target's choices by id, in words; None where nothing does.
 
     The padded width of the logits may differ; only ids that stand for a token count. A control token may have
     another name, as Llama 3 and 3.2 name reserved ones differently: its text reaches nobody, and a draft of one
-    is delivered only where it is the target's own choice. One that ends answers or structures the target's chats is
-    warned of: the draft then reads prompts in a markup it does not know, and its guesses there are wasted.
+    is delivered only where it is the target's own choice.
     """
-    target_tokens, draft_tokens = target.tokens, draft.tokens
-    differing, wrong = differing_ids(target, draft)
-    if not differing:
-        return True
-    examples = "; ".join(
-        f"id {i} is {_quoted(target_tokens.get(i))} in {target.model} and {_quoted(draft_tokens.get(i))} in "
-        f"{draft.model}"
-        for i in (wrong or differing)[:3]
+    _, wrong = differing_ids(target, draft)
+    if not wrong:
+        return None
+    return (
+        f"the draft model {draft.model} has another vocabulary than the target {target.model}: {len(wrong)} ids differ "
+        f"({_examples(target, draft, wrong)})"
     )
-    if wrong:
-        log.warning(
-            "the draft model %s has another vocabulary than the target %s: %d ids differ (%s). Its drafts cross over "
-            "through text; a draft model of the same family would be right more often.",
-            draft.model,
-            target.model,
-            len(wrong),
-            examples,
-        )
-        return False
+
+
+def log_control_tokens(target: Vocabulary, draft: Vocabulary) -> None:
+    """Which of them the two name differently. One that ends answers or structures the target's chats is warned of: the
+    draft then reads prompts in a markup it does not know, and its guesses there are wasted."""
+    differing, _ = differing_ids(target, draft)
     if structural := [i for i in differing if i in target.structural]:
         log.warning(
             "%s names control tokens of %s's chats differently (id %s): it has not learned their meaning, so fewer of "
             "its drafts will be accepted. Choose a draft model of the same family.",
             draft.model,
             target.model,
-            ", ".join(f"{i}, {target_tokens.get(i)}" for i in structural[:3]),
+            ", ".join(f"{i}, {target.tokens.get(i)}" for i in structural[:3]),
         )
-    else:
+    elif differing:
+        examples = _examples(target, draft, differing)
         log.info("%s names %d control tokens differently (%s)", draft.model, len(differing), examples)
-    return True
+
+
+def _examples(target: Vocabulary, draft: Vocabulary, ids: list[int]) -> str:
+    here, there = target.tokens, draft.tokens
+    return "; ".join(
+        f"id {i} is {_quoted(here.get(i))} in {target.model} and {_quoted(there.get(i))} in {draft.model}"
+        for i in ids[:3]
+    )
 
 
 def differing_ids(target: Vocabulary, draft: Vocabulary) -> tuple[list[int], list[int]]:

@@ -6,7 +6,7 @@ from server.config_report.devices import memory_here, memory_lines
 from server.config_report.facts import ModelFacts, gather
 from server.config_report.missing import missing
 from server.datastore_settings import DatastoreError, DatastoreSettings
-from server.pair_languages import drafts_across
+from server.pair_languages import UNNEEDED, allows_crossing, crosses
 from server.placement import Machine
 from server.settings import Settings
 from server.weights.disk import human
@@ -20,8 +20,11 @@ def report(settings: Settings) -> list[str]:
     lines = [_model(one) for one in models]
     if settings.models.draft is None:
         lines.append("draft: none")
-    across = drafts_across(settings, *(one.folder for one in models)) if settings.models.draft is not None else False
-    lines += [*memory_lines(settings, models, here), *_serving(settings, across)]
+    across = None if settings.models.draft is None else crosses(settings, *(one.folder for one in models))
+    allowed = allows_crossing(settings)
+    if allowed and across is False:
+        lines.append(UNNEEDED)
+    lines += [*memory_lines(settings, models, here), *_serving(settings, allowed and across is not False)]
     lines += [f"warning: {text}" for text in settings.warnings()]
     lacking = list(missing(settings, machine, models, here))
     return (
@@ -40,7 +43,8 @@ def _model(one: ModelFacts) -> str:
 
 
 def _serving(settings: Settings, across: bool) -> Iterator[str]:
-    """across: whether the draft model has another vocabulary than the target."""
+    """across: whether drafts have to cross over to another vocabulary; where the files are not here yet, whether they
+    may."""
     speculation, server = settings.speculation, settings.server
     drafter: str = speculation.drafter
     if drafter == "auto":

@@ -10,6 +10,7 @@ from server.datastore_settings import DatastoreError
 from server.device_memory import DeviceMemory
 from server.memory import by_device
 from server.memory_settings import is_url
+from server.pair_languages import crossing_refused
 from server.placement import Machine, obstacles
 from server.settings import Settings
 from server.weights import HuggingFaceSource, LocalSource
@@ -26,6 +27,7 @@ def missing(
     yield from obstacles(settings, machine)
     yield from _memory(settings, models, here)
     yield from _weights(models)
+    yield from _vocabularies(settings, models)
     yield from _disk(settings, models)
     yield from _correction_memory(settings)
     yield from _datastore(settings)
@@ -83,6 +85,11 @@ def _weights(models: list[ModelFacts]) -> Iterator[str]:
         gated = [s for s in fetchable if isinstance(s, HuggingFaceSource) and s.gated]
         if gated and len(gated) == len(fetchable) and not has_token():
             yield f"HF_TOKEN: {gated[0]} is gated: ask for access on its page, then set it"
+
+
+def _vocabularies(settings: Settings, models: list[ModelFacts]) -> Iterator[str]:
+    if settings.models.draft is not None and (refused := crossing_refused(settings, *(one.folder for one in models))):
+        yield refused
 
 
 def _disk(settings: Settings, models: list[ModelFacts]) -> Iterator[str]:

@@ -1,4 +1,5 @@
 import json
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -54,14 +55,15 @@ def settings_for(
     draft: Path | str | None = None,
     device: str = "cpu",
     keys: Mapping[str, Any] = MappingProxyType({}),
+    across: bool = False,
     **flags: Any,
 ) -> Settings:
-    """keys: more of models.target."""
+    """keys: more of models.target. across: whether the draft model may have another vocabulary."""
     file = target.parent / "config.yaml"
     file.write_text("{}")
     models = {
         "target": {"source": str(target), "device": device, **keys},
-        "draft": draft and {"source": str(draft), "device": device},
+        "draft": draft and {"source": str(draft), "device": device, "across_vocabularies": across},
     }
     return load_settings(file, {"models": models, "kv_cache": {"tokens": 1024}, **flags})
 
@@ -148,21 +150,40 @@ def test_the_smallest_pool_still_starts(target: Path) -> None:
     assert assembled(target, kv_cache={"tokens": 256}).engine.max_context == 256
 
 
-async def test_a_draft_of_another_vocabulary_drafts_across(
-    target: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def save_other(folder: Path, target: Path) -> Path:
+    """A draft model with one token more than the target has."""
     other = serving.tokenizer().__class__.from_pretrained(target)
     other.add_tokens(["<other>"])
-    draft = save_pair(tmp_path / "draft", tokenizer=other)
-    served = assembled(target, draft)
+    return save_pair(folder, tokenizer=other)
+
+
+def apart() -> str:
     new_id = len(serving.tokenizer())
-    assert any(
-        record.getMessage().startswith(
-            f"the draft model draft has another vocabulary than the target target: 1 ids differ (id {new_id} is no "
-            "token in target and '<other>' in draft). Its drafts cross over through text"
-        )
-        for record in caplog.records
+    return (
+        f"the draft model draft has another vocabulary than the target target: 1 ids differ (id {new_id} is no "
+        "token in target and '<other>' in draft). "
     )
+
+
+def test_a_draft_of_another_vocabulary_is_refused_before_weights_are_read_unless_it_is_chosen(
+    target: Path, tmp_path: Path
+) -> None:
+    draft = save_other(tmp_path / "draft", target)
+    (target / "model.safetensors").write_bytes(b"unread")
+    with pytest.raises(AssemblyError) as caught:
+        assembled(target, draft)
+    assert str(caught.value) == apart() + (
+        "Choose a draft model of the target's family, or set models.draft.across_vocabularies = true: its drafts then "
+        "cross over through text"
+    )
+
+
+async def test_a_draft_of_another_vocabulary_drafts_across_where_that_is_chosen(
+    target: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        served = assembled(target, save_other(tmp_path / "draft", target), across=True)
+    assert any(one.getMessage().startswith(apart() + "Its drafts cross over") for one in caplog.records)
     assert served.engine.drafters[:2] == ("model", "prompt_lookup")
     assert "multilevel" not in served.engine.drafters
     drafted, finished = await generate(served, drafter="model", num_draft_tokens=4)
@@ -171,17 +192,31 @@ async def test_a_draft_of_another_vocabulary_drafts_across(
     assert plain == drafted
 
 
+@pytest.mark.parametrize("same_files", [True, False])
+def test_a_draft_of_the_same_vocabulary_crosses_nothing_though_it_may(
+    target: Path, tmp_path: Path, same_files: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    draft = save_pair(tmp_path / "draft")
+    if not same_files:
+        (draft / "added_tokens.json").write_text("{}")
+    with caplog.at_level(logging.INFO):
+        served = assembled(target, draft, across=True)
+    assert "models.draft.across_vocabularies is not needed" in caplog.text
+    assert "multilevel" in served.engine.drafters
+    caplog.clear()
+    assembled(target, draft)
+    assert "across_vocabularies" not in caplog.text
+
+
 @pytest.mark.parametrize(("key", "said"), [("drafter", "multilevel"), ("allowed_drafters", ["multilevel"])])
 def test_multilevel_is_refused_where_lookup_and_the_draft_model_speak_differently(
     target: Path, tmp_path: Path, key: str, said: object
 ) -> None:
-    other = serving.tokenizer().__class__.from_pretrained(target)
-    other.add_tokens(["<other>"])
-    draft = save_pair(tmp_path / "draft", tokenizer=other)
+    draft = save_other(tmp_path / "draft", target)
     with pytest.raises(
         AssemblyError, match=rf"^speculation\.{key} = multilevel needs a draft model with the target's "
     ):
-        assembled(target, draft, speculation={key: said})
+        assembled(target, draft, across=True, speculation={key: said})
 
 
 def test_a_draft_whose_tokens_have_no_bytes_of_their_own_is_refused(target: Path, tmp_path: Path) -> None:
@@ -190,7 +225,7 @@ def test_a_draft_whose_tokens_have_no_bytes_of_their_own_is_refused(target: Path
     wordpiece.decoder = decoders.WordPiece()
     draft = save_pair(tmp_path / "draft", tokenizer=PreTrainedTokenizerFast(tokenizer_object=wordpiece))
     with pytest.raises(AssemblyError, match="draft has another vocabulary than target, and cannot tell the bytes of"):
-        assembled(target, draft)
+        assembled(target, draft, across=True)
 
 
 def test_a_context_beyond_the_models_own_is_refused(target: Path) -> None:

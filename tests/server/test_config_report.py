@@ -109,14 +109,26 @@ def test_settings_of_the_papers_pairs_are_the_papers() -> None:
 
 
 def test_a_draft_of_another_vocabulary_is_told_from_the_files(tmp_path: Path) -> None:
+    def reported(**keys: Any) -> list[str]:
+        draft = {"source": str(tmp_path / "draft"), "device": "cpu", **keys}
+        return report(load(tmp_path, models={**model(tmp_path), "draft": draft}))
+
     save_pair(tmp_path / "model")
+    assert "; drafter auto (model, across vocabularies); " in line(reported(across_vocabularies=True), "speculation: ")
     save_pair(tmp_path / "draft")
-    models = {**model(tmp_path), "draft": {"source": str(tmp_path / "draft"), "device": "cpu"}}
-    assert "; drafter auto (multilevel); " in line(report(load(tmp_path, models=models)), "speculation: ")
+    unneeded = "models.draft.across_vocabularies is not needed: the draft model has the target's own vocabulary"
+    for keys, said in (({}, False), ({"across_vocabularies": True}, True)):
+        lines = reported(**keys)
+        assert "; drafter auto (multilevel); " in line(lines, "speculation: ")
+        assert (unneeded in lines, lines[-1]) == (said, "missing here: nothing")
     file = tmp_path / "draft" / "tokenizer.json"
     file.write_text(file.read_text().replace("<tool_call>", "<call_tool>"))
-    found = line(report(load(tmp_path, models=models)), "speculation: ")
-    assert "; drafter auto (model, across vocabularies); " in found
+    [refused] = missing(reported())
+    assert refused.startswith("the draft model draft has another vocabulary than the target model: ")
+    assert "set models.draft.across_vocabularies = true" in refused
+    lines = reported(across_vocabularies=True)
+    assert "; drafter auto (model, across vocabularies); " in line(lines, "speculation: ")
+    assert (unneeded in lines, lines[-1]) == (False, "missing here: nothing")
 
 
 def test_a_datastore_is_told_by_its_files(tmp_path: Path) -> None:
