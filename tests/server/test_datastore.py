@@ -82,6 +82,20 @@ def test_too_many_tokens_are_refused(files: Path) -> None:
         store_of(files / "**" / "*.txt", max_tokens=20)
 
 
+def test_files_far_too_large_are_refused_by_their_sizes_unread(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(FOX)
+    with (tmp_path / "huge.txt").open("wb") as file:
+        file.write(b"\xff")  # no UTF-8: whoever reads it says that
+        file.truncate(200_000_000)  # sparse: takes no room
+    for read in (store_of, lambda *wanted: DatastoreSettings(files=tuple(map(str, wanted))).paths()):
+        with pytest.raises(DatastoreError) as caught:
+            read(tmp_path / "*.txt")
+        assert str(caught.value) == (
+            f"speculation.datastore: 2 files of 200.0 MB, the largest {tmp_path / 'huge.txt'}, hold more than "
+            "max_tokens = 4000000 tokens, even of 16 bytes each; name fewer files, or raise it"
+        )
+
+
 async def test_a_server_drafts_from_its_files(files: Path) -> None:
     target = save_pair(files / "target")
     served = assembled(target, speculation={"datastore": str(files / "one.txt")})
