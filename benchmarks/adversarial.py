@@ -19,7 +19,6 @@ from benchmarks.results_file import Results, Table, configuration
 from benchmarks.stack import Stack, load_stack
 from core.block_evidence import Evidence
 from core.correction_table import MemorySnapshot
-from core.provenance import Provenance
 from core.sequence import GenerationRequest
 from core.verifiers.params import FlyParams, HybridParams, TypicalParams
 from server.audit.tally import wilson
@@ -123,7 +122,6 @@ class _Run:
             evidence = planted.evidence(request, self.stack.runtime.control_ids, memory)
             how, _ = verdict(evidence, request, memory)
             accepted[name] = how.value if how.loosened else None
-            assert how.loosened or how is Provenance.CORRECTION
             if not how.loosened and isinstance(request.verifier, FlyParams | HybridParams):
                 held[name] = self._held(planted, request.verifier)
         decode = self.stack.served.language.tokenizer.decode

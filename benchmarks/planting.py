@@ -53,7 +53,7 @@ class Reader:
 @dataclass(frozen=True, slots=True)
 class Planted:
     """drafts: the wrong token and what the target goes on with. logits: of the block's K + 1 rows, float32 [K + 1, V],
-    not to be edited."""
+    not to be edited; the first one's choice is the right token."""
 
     context: list[int]
     drafts: list[int]
@@ -86,7 +86,11 @@ def plant(reader: Reader, at: Fork, num_drafts: int, ends: frozenset[int]) -> Pl
     drafts = [wrong, *reader.goes_on([*at.context, wrong], num_drafts - 1, ends, known)]
     if drafts[: len(at.wrong)] != at.wrong[:num_drafts]:
         return Refusal("the target does not complete the wrong answer", choice)
-    return Planted(at.context, drafts, reader.rows(at.context + drafts, known - 1, len(drafts) + 1))
+    logits = reader.rows(at.context + drafts, known - 1, len(drafts) + 1)
+    again = int(logits[0].argmax())
+    if again != at.right:  # near ties: a forward of many rows may round otherwise than one of a single row
+        return Refusal("the target's own choice is another one as soon as a block is read with it", again)
+    return Planted(at.context, drafts, logits)
 
 
 def verdict(evidence: Evidence, request: GenerationRequest, memory: MemorySnapshot) -> tuple[Provenance, int]:

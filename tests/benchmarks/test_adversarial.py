@@ -1,10 +1,12 @@
 """`slipstream bench adversarial`: what is planted, in front of what, and what lets it through."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
 from benchmarks.adversarial import measure_adversarial
 from benchmarks.errors import BenchError
@@ -77,6 +79,26 @@ def test_nothing_is_planted_where_the_target_says_something_else_or_leaves_the_w
     assert isinstance(plant(reader, Fork(CONTEXT, own, [77, behind]), 9, NOTHING), Planted)
     unfinished = plant(reader, Fork(CONTEXT, own, [77, behind + 1]), 9, NOTHING)
     assert unfinished == Refusal("the target does not complete the wrong answer", own)
+
+
+class Flipping(Reader):
+    """Rounds otherwise where many rows are read at once, so that the nearest rival wins there."""
+
+    def rows(self, tokens: Sequence[int], known: int, count: int) -> Tensor:
+        logits = super().rows(tokens, known, count).clone()
+        if count > 1:
+            best, rival = logits[0].topk(2).indices
+            logits[0, best] = logits[0, rival] - 1e-6
+        return logits
+
+
+def test_nothing_is_planted_where_the_right_answer_is_the_targets_choice_only_without_a_block() -> None:
+    own, reader = choice(CONTEXT), Flipping(make_runtime(MODEL).target)
+    rival = int(plain_logits(MODEL, CONTEXT)[-1].topk(2).indices[1])
+    for wrong in (rival, 77):
+        assert plant(reader, Fork(CONTEXT, own, [wrong]), 9, NOTHING) == Refusal(
+            "the target's own choice is another one as soon as a block is read with it", rival
+        )
 
 
 def by_letters(ask: str, begin: str) -> list[int]:
