@@ -13,8 +13,10 @@ The sort goes `max_match` tokens deep, for that is how far a suffix is looked up
 nearest n tokens are sorted by 2n if ties go by the rank of what lies n tokens before.
 """
 
+import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +60,11 @@ class TokenStore:
     def __len__(self) -> int:
         """Tokens of all texts."""
         return int((self._text >= 0).sum())
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the texts: equal for equal ones in the same order, on any machine."""
+        return hashlib.sha256(self._text.astype("<i4", copy=False).tobytes()).hexdigest()[:24]
 
     def find(self, suffix: Sequence[int], count: int) -> LookupMatch:
         """What most often follows the longest suffix that stands in the texts, at most `count` tokens; nothing for

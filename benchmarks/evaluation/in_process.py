@@ -47,13 +47,17 @@ class InProcess:
         }
 
     def particular(self, fields: Mapping[str, Any]) -> list[Any]:
-        """The verifier's default parameters; the correction memory's content, for one that looks into it."""
-        settings = self.stack.settings.speculation
+        """The verifier's default parameters; the correction memory's content, for one that looks into it; the
+        datastore's, where there is one, for any that loosens: on where blocks end its answers depend."""
+        settings, store = self.stack.settings.speculation, self.stack.runtime.store
         verifier = fields.get("verifier", settings.verifier)
         kind = verifier if isinstance(verifier, str) else dict(verifier)["type"]
         defaults = settings.verifiers.model_dump(mode="json").get(kind)
         looks = issubclass(VERIFIERS[kind].params, CsdParams | HybridParams)
-        return [defaults, _memory_digest(self.stack.runtime.memory) if looks else None]
+        found = [defaults, _memory_digest(self.stack.runtime.memory) if looks else None]
+        if store is not None and VERIFIERS[kind].may_loosen is not None:
+            found.append(store.digest)
+        return found
 
     async def check(self, setting: Setting, sampling: Mapping[str, Any]) -> None:
         stack = self.stack

@@ -83,3 +83,11 @@ def test_an_empty_store_and_hopeless_limits_find_nothing() -> None:
     assert TokenStore([[1, 2, 3]]).find([1, 2], 0) == TokenStore([[1, 2, 3]]).find([], 3) == LookupMatch([], 0)
     with pytest.raises(ValueError, match="max_match must be at least 2, got 1"):
         TokenStore([], 1)
+
+
+def test_its_digest_is_the_texts() -> None:
+    texts = [[5, 6, 7], [9, 6, 7, 8]]
+    same = [np.array([5, 6, 7], dtype=np.int32), [9, 6, 7, 8]]
+    assert TokenStore(texts).digest == TokenStore(same).digest
+    others = ([[5, 6, 7], [9, 6, 7]], [[5, 6, 7, 9], [6, 7, 8]], [[9, 6, 7, 8], [5, 6, 7]], [])
+    assert len({TokenStore(each).digest for each in (texts, *others)}) == 5

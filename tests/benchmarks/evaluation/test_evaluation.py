@@ -22,6 +22,7 @@ from benchmarks.evaluation.run import Plan, spread
 from benchmarks.evaluation.sandbox import Sandbox, Verdict
 from benchmarks.matrix import OFF, Setting, settings_matrix
 from benchmarks.results_file import Results
+from core.token_store import TokenStore
 from server.errors import ApiError
 from tests.benchmarks.conftest import changed
 
@@ -157,6 +158,20 @@ async def test_another_default_or_memory_changes_only_what_depends_on_it(config:
         asker.stack.runtime.memory.merge_round()
         after = [asker.particular(fields) for fields in requests]
         assert [a == b for a, b in zip(before, after, strict=True)] == [False, False, True]
+
+
+async def test_another_datastore_changes_what_loose_answers_depend_on(config: Path) -> None:
+    verifiers = ("off", "strict", "fly", "lossy", "typical", "hybrid")
+    async with loaded(config, 2) as asker:
+        found = []
+        for store in (None, TokenStore([[5, 6, 7]]), TokenStore([[5, 6, 8]]), None):
+            asker.stack.runtime.store = store
+            found.append([asker.particular({"verifier": verifier}) for verifier in verifiers])
+    without, one, other, again = found
+    assert [a == b for a, b in zip(one, other, strict=True)] == [True, True, False, False, False, False]
+    assert [a == b for a, b in zip(without, one, strict=True)] == [True, True, False, False, False, False]
+    assert without == again
+    assert all(len(key) == 2 for key in without)
 
 
 def test_an_answer_is_found_again_although_the_memory_has_learnt_from_it(tmp_path: Path) -> None:
