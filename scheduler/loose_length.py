@@ -10,8 +10,9 @@ only a draft with so many behind it can be forgiven.
 
 A block no longer than the window ends early where the draft model is in doubt, like a strict one, the chance of being
 forgiven counted in: what the draft model says depends on the sequence's own text alone, too. One with room behind a
-mismatch is drafted to its end: where the draft model is in doubt a mismatch is near, which can be forgiven only for what
-follows it. So it must be worth more than the short one as weighed here, by what that gains by knowing where to end.
+mismatch is drafted to its end: where the draft model is in doubt a mismatch is near, which can be forgiven only for
+what follows it. So it must be worth more than the short one as weighed here, by what that gains by knowing where to
+end.
 """
 
 from collections.abc import Sequence

@@ -117,7 +117,8 @@ def _assemble(settings: Settings, folders: Folders, observer: EngineObserver | N
     remembered = _memory(settings.speculation.correction_memory, target, draft)
     runtime = _runtime(settings, target, draft, remembered.memory, bridge)
     runtime.store = None if datastore is None else read_store(datastore, language.tokenizer, language.vocab_size)
-    measure_step_costs(runtime, _limits(settings, target), _pinned(settings.speculation.costs))
+    speculation = settings.speculation
+    measure_step_costs(runtime, _limits(settings, target), _pinned(speculation.costs), speculation.loose_company)
     engine = AsyncEngine(runtime, _limits(settings, target), observer)
     if draft is not None:
         _warn_of_short_draft(draft, engine.max_context)

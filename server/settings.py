@@ -112,8 +112,9 @@ class SpeculationSettings(Section):
 
     draft_length: `fixed` drafts num_draft_tokens each round, `adaptive` as many of them as pay. costs: what loose
     verifiers' adaptive lengths are weighed with, in place of what each start measures, so that their answers are the
-    same after it. correction_memory: CSD's table, a file or a database; without one csd loosens nothing. datastore: the
-    files that the drafter of that name draws on; without any nobody can choose it.
+    same after it; loose_company: as if so many alike sequences were decoded at a time. correction_memory: CSD's table,
+    a file or a database; without one csd loosens nothing. datastore: the files that the drafter of that name draws on;
+    without any nobody can choose it.
     """
 
     verifier: VerifierName = "strict"
@@ -125,6 +126,7 @@ class SpeculationSettings(Section):
     max_num_draft_tokens: int = Field(32, ge=1, le=64)
     draft_length: DraftLength = "adaptive"
     costs: CostSettings | None = None
+    loose_company: int = Field(1, ge=1, le=1024)
     strict_prefix: int = Field(0, ge=0)
     correction_memory: Annotated[CorrectionMemorySettings | None, BeforeValidator(from_source)] = None
     datastore: Annotated[DatastoreSettings | None, BeforeValidator(from_files)] = None
