@@ -19,7 +19,9 @@ from benchmarks.machine import one_line
 from benchmarks.tables import flat, markdown, rules
 
 BEGIN, END = "<!-- figures: written by python -m benchmarks.readme -->", "<!-- end of figures -->"
-_OMITTED = ("draft-length", "audit", "adversarial")  # their own pages in docs/ tell of them
+_OMITTED = ("draft-length", "audit", "adversarial", "telemetry")  # their own pages in docs/ tell of them
+
+_FOLDED = ("costs", "company", "footprint")  # long lists
 
 Result = Mapping[str, Any]
 
@@ -52,7 +54,10 @@ def _section(path: Path, result: Result, root: Path) -> str:
     where = path.resolve().relative_to(root.resolve()) if path.resolve().is_relative_to(root.resolve()) else path
     told = f"{result['date']} on {one_line(result['machine'])}, commit {result['commit']}"
     tables = "\n".join(filter(None, _WRITERS[result["kind"]](result)))
-    return f"{result['title']} ({told}; [raw results]({where.as_posix()})):\n\n{tables}"
+    head = f"{result['title']} ({told}"
+    if result["kind"] not in _FOLDED:
+        return f"{head}; [raw results]({where.as_posix()})):\n\n{tables}"
+    return f"<details><summary>{head})</summary>\n\n[Raw results]({where.as_posix()}).\n\n{tables}\n\n</details>\n"
 
 
 def _speed(result: Result) -> Iterable[str]:
