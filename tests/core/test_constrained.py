@@ -1,6 +1,7 @@
 """Answers under a grammar: legal at every token, the same under every drafter as under `off`, never loosened."""
 
 import functools
+import itertools
 from collections.abc import Sequence as Items
 
 import pytest
@@ -150,16 +151,17 @@ def test_strict_equals_off_alone(sampling: str) -> None:
 
 def test_strict_equals_off_beside_free_and_loose_sequences() -> None:
     runtime = make_runtime(target_model(), draft_model("noisy"))
-    names = ["json", "regex", "recursive", "json", "regex", "recursive"]
     verifiers: list[VerifierParams] = [StrictParams(), *LOOSE]
+    names = list(itertools.islice(itertools.cycle(["json", "regex", "recursive"]), len(verifiers)))
+    samplings = list(itertools.islice(itertools.cycle(SAMPLING), len(verifiers)))
     sequences = [
         Sequence(
             ask(name, sampling, drafter="model", num_draft_tokens=7, verifier=verifier),
             grammar=grammar(LARKS[name]) if index % 3 else None,
         )
-        for index, (name, sampling, verifier) in enumerate(zip(names, SAMPLING, verifiers, strict=True))
+        for index, (name, sampling, verifier) in enumerate(zip(names, samplings, verifiers, strict=True))
     ]
-    for sequence, name, sampling in zip(Driver(runtime).finish(sequences), names, SAMPLING, strict=True):
+    for sequence, name, sampling in zip(Driver(runtime).finish(sequences), names, samplings, strict=True):
         assert sequence.grammar is None or sequence.output == list(plain(name, sampling))
 
 

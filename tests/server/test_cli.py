@@ -262,6 +262,10 @@ def test_models_that_cannot_be_served_end_the_process_with_the_reason(tmp_path: 
     else:
         file = draft / "tokenizer.json"
         file.write_text(file.read_text().replace("<tool_call>", "<call_tool>"))
+        sections["models"] = {
+            "target": {"source": str(target)},
+            "draft": {"source": str(draft), "across_vocabularies": True},
+        }
         sections["speculation"] = {"drafter": "multilevel"}
         reason = "speculation.drafter = multilevel needs a draft model with the target's vocabulary"
     config = write_config(tmp_path, **sections)
