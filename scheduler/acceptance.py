@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
     many; accepted: the leading ones delivered, loosened ones included; loosened: which of them, by position in the
     block. turns: draft forwards. doubt: of the drafts that were checked, up to and including the first mismatch, how
     many the draft model expected to be wrong; None if it was not asked. window: drafts that must follow a loosened one
-    in its block."""
+    in its block. forgivable: whether its mismatches could be loosened at all."""
 
     drafter: str
     match: int
@@ -42,6 +42,7 @@ class Outcome(NamedTuple):
     turns: int = 0
     doubt: float | None = None
     window: int = 0
+    forgivable: bool = True
 
     @property
     def rejected(self) -> bool:
@@ -200,7 +201,7 @@ class Acceptance:
             behind = len(outcome.loosened) - (0 in outcome.loosened)
             trials = outcome.accepted - 1 + outcome.rejected
             record.later.add(outcome.accepted - 1 - behind, trials, self.fade)
-        could = outcome.rejected and outcome.accepted + outcome.window < outcome.drafted
+        could = outcome.forgivable and outcome.rejected and outcome.accepted + outcome.window < outcome.drafted
         if outcome.loosened or could:
             self.deferred.add(len(outcome.loosened), len(outcome.loosened) + could, self.fade)
         if outcome.doubt is not None:

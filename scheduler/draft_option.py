@@ -15,7 +15,7 @@ _SUREST = 0.95  # highest reach that a draft model is asked for
 class Option(NamedTuple):
     """One way to draft for a sequence. first, later: as in Acceptance. cap: the most drafts. per_turn: drafts that one
     forward of the draft model yields; 0 where it needs none. backlog: seconds before its first draft forward can draft;
-    lag: the part of them that this round has to be worth."""
+    lag: the part of them that this round has to be worth. forgivable: whether the verifier may loosen its drafts."""
 
     drafter: str
     first: float
@@ -24,6 +24,7 @@ class Option(NamedTuple):
     per_turn: float = 0.0
     lag: float = 0.0
     backlog: float = 0.0
+    forgivable: bool = True
 
     def expected(self, drafts: int) -> float:
         """How many of so many drafts are delivered on average."""

@@ -12,6 +12,7 @@ from core.ngram_index import LookupMatch
 from core.sequence import Sequence
 from core.token_store import TokenStore
 from scheduler.draft_option import Option
+from scheduler.drafting import is_forgivable
 from scheduler.job import Job
 
 USUAL_ANSWER = 128  # tokens that an answer has at first, for all that is known: max_tokens is often far more
@@ -51,7 +52,8 @@ class DraftOptions:
             if drafter in FREE_DRAFTERS:
                 if found.length:
                     first, later = known.chances(drafter, found.length)
-                    options.append(Option(drafter, first, later, len(found.tokens)))
+                    forgivable = is_forgivable(sequence.request, drafter)
+                    options.append(Option(drafter, first, later, len(found.tokens), forgivable=forgivable))
             elif drafts_with_model(sequence, self._reach):
                 most = model_draft_limit(sequence, cap, self._reach)
                 per_turn = known.per_turn(found.length) if drafter == "multilevel" else 1.0

@@ -7,7 +7,7 @@ from core.drafters.base import drafters_of
 from core.provenance import Provenance
 from core.round_plan import ItemResult
 from core.sequence import GenerationRequest
-from core.verifiers.params import FlyParams, HybridParams, VerifierParams
+from core.verifiers.params import CsdParams, FlyParams, HybridParams, VerifierParams
 from scheduler.acceptance import Acceptance, Outcome
 from scheduler.draft_option import Choice
 
@@ -158,6 +158,12 @@ def window_of(request: GenerationRequest) -> int:
     return verifier.window if isinstance(verifier, _WINDOWED) else 0
 
 
+def is_forgivable(request: GenerationRequest, drafter: str) -> bool:
+    """Whether the request's verifier may loosen what this drafter proposes: a correction memory is that of the
+    request's own, not of the lookup that may stand in for it."""
+    return not isinstance(request.verifier, CsdParams) or drafter == request.drafter
+
+
 def _outcome(wish: Wish, asked: int, result: ItemResult, window: int) -> Outcome:
     """A drafter that was asked and had nothing to give, since its grammar forbids it, was wrong once. Where the
     answer ended within the block, what lies behind the end was never judged."""
@@ -172,6 +178,7 @@ def _outcome(wish: Wish, asked: int, result: ItemResult, window: int) -> Outcome
         turns=0 if cut else result.draft_turns,
         doubt=_doubt(result.reaches[: min(result.accepted + 1, drafted)]) if result.reaches else None,
         window=window,
+        forgivable=is_forgivable(result.sequence.request, wish.drafter),
     )
 
 

@@ -58,7 +58,7 @@ def choose_block(costs: ForwardCosts, ask: Ask) -> Block:
 
 
 def _lengths(costs: ForwardCosts, ask: Ask, option: Option) -> tuple[Length, Length]:
-    tokens = 1 + expected_drafts(option, ask.window, ask.loosening)
+    tokens = 1 + expected_drafts(option, ask.window, ask.loosening * option.forgivable)
     seconds = _block_seconds(costs, ask.positions, option)
     rates = tokens / seconds
 

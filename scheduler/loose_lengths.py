@@ -38,7 +38,15 @@ def _lengths(costs: ForwardCosts, window: int, members: _Members) -> Iterator[tu
     """Of each member what `pick` asks for; all have this window."""
     first, later, caps, per_turn, loosening, positions, turn_seconds = np.array(
         [
-            (o.first, o.later, o.cap, o.per_turn or 1.0, ask.loosening, ask.positions, _turn_seconds(costs.draft, o))
+            (
+                o.first,
+                o.later,
+                o.cap,
+                o.per_turn or 1.0,
+                ask.loosening * o.forgivable,
+                ask.positions,
+                _turn_seconds(costs.draft, o),
+            )
             for ask, o in members
         ]
     ).T

@@ -189,8 +189,7 @@ def _speculation(body: Body, config: ServingConfig, model: LiveModel) -> _Specul
     adaptive = (body.draft_length or config.default_draft_length) == "adaptive"
     if verifier.type == "off":
         return _Speculation(verifier, "none", (), 0, False, ())
-    # What a correction memory may loosen depends on whose draft it is: lookup's are not the calibrated ones.
-    free = adaptive and (body.drafter or config.default_drafter) == "auto" and not NEEDS[verifier.type].memory
+    free = adaptive and (body.drafter or config.default_drafter) == "auto"
     others = ("prompt_lookup",) if free and drafter != "prompt_lookup" and "prompt_lookup" in able else ()
     from_request = body.num_draft_tokens is not None or (isinstance(body.verifier, dict) and "window" in body.verifier)
     try:

@@ -1,4 +1,4 @@
-"""The CPU's look at one row: where its rough sums must not decide, and rows of nothing. test_filters.py has the rest."""
+"""The CPU's look at one row: where its rough sums must not decide, rows of nothing. test_filters.py has the rest."""
 
 import math
 from itertools import accumulate
@@ -48,7 +48,8 @@ def test_a_temperature_changes_what_is_kept():
     row = torch.randn(9000, generator=torch.Generator().manual_seed(5)) * 3
     params = SamplingParams(top_p=0.8)
     counts = [len(kept_ids(row, params, temperature)) for temperature in (0.3, 0.7, 1.0, 1.5)]
-    assert counts == sorted(counts) and counts[0] < counts[-1]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
     for temperature, count in zip((0.3, 0.7, 1.0, 1.5), counts, strict=True):
         assert count == len(oracle.survivors(row.tolist(), params, temperature))
         left = survivors(row[None], block_maxima(row[None]), params, temperature)

@@ -4,23 +4,33 @@ from dataclasses import replace
 
 import pytest
 
+from core.correction_memory import CorrectionMemory
+from core.correction_table import MemorySnapshot, pair_key
 from core.forward_costs import ForwardCosts, RowCurve
+from core.provenance import Provenance
 from core.runtime import Runtime
 from core.sequence import GenerationRequest
 from core.token_store import TokenStore
-from core.verifiers.params import FlyParams, HybridParams, LossyParams, TypicalParams, VerifierParams
+from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, TypicalParams, VerifierParams
 from scheduler.events import CounterSnapshot
 from tests.core.test_exactness import SAMPLING, Comparison, draft_model, expected, request_for, target_model
 from tests.scheduler.floor import limits
 from tests.scheduler.serving import Recorder, answers, serving
-from tests.tiny import make_runtime
+from tests.tiny import VOCAB, make_runtime
 
 CHEAP = ForwardCosts(RowCurve({1: 1.0, 8: 1.2, 32: 2.0}), RowCurve({1: 0.02, 8: 0.03}))
 DEAR = ForwardCosts(RowCurve({1: 1.0, 4: 1.1, 8: 1.6, 32: 5.0}), RowCurve({1: 0.3, 8: 0.4}))
 
 
+# Whatever the draft model proposes instead of the target's choice is known to be a frequent mismatch.
+ANY_PAIR = MemorySnapshot(
+    recent={pair_key(draft, target): 9 for draft in range(VOCAB) for target in range(VOCAB)}
+).fold()
+
+
 def runtime(draft: str, costs: ForwardCosts, **options: int) -> Runtime:
     made = make_runtime(target_model(), draft_model(draft), **options)
+    made.memory = CorrectionMemory(tables={"model": ANY_PAIR})
     made.forward_costs.begin(costs)
     return made
 
@@ -60,6 +70,7 @@ async def test_named_drafters_and_constant_neighbours_change_nothing() -> None:
 
 
 LOOSE: dict[str, VerifierParams] = {
+    "csd": CsdParams(ratio=0.1),
     "fly": FlyParams(entropy_threshold=0.05, window=2),
     "hybrid": HybridParams(entropy_threshold=0.0, window=1),
     "lossy": LossyParams(threshold=0.05),
@@ -88,6 +99,18 @@ async def test_a_loose_answer_and_its_blocks_are_the_same_alone_in_company_and_p
     assert name in recorder.preempted
     assert last.counters.loosened
     assert 0 < last.counters.draft_tokens != 12 * last.counters.rounds
+
+
+async def test_csd_keeps_what_lookup_proposes_strict() -> None:
+    """Lookup stands in for the draft model where that pays; the memory is of the draft model's tokens."""
+    recorder = Recorder()
+    async with serving(runtime("noisy", DEAR), observer=recorder) as engine:
+        await answers(engine, [free(n, verifier=LOOSE["csd"], max_tokens=60, ignore_eos=True) for n in SAMPLING])
+    blocks = [item for one in recorder.rounds for item in one.items if item.drafted]
+    by_lookup = [item for item in blocks if not item.draft_turns]
+    assert any(item.accepted for item in by_lookup)
+    assert not any(token.provenance is Provenance.CALIBRATED for item in by_lookup for token in item.tokens)
+    assert any(token.provenance is Provenance.CALIBRATED for item in blocks for token in item.tokens)
 
 
 @pytest.mark.parametrize("drafter", ["token_recycling", "datastore"])

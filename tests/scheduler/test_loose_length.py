@@ -60,6 +60,16 @@ def test_where_many_share_the_machine_a_block_is_shorter_or_none() -> None:
     assert drafts[0] > drafts[-1] == 0
 
 
+def test_what_cannot_be_forgiven_is_weighed_as_under_strict() -> None:
+    costs = ForwardCosts(RowCurve({1: 100.0, 2: 110.0, 30: 390.0}), None)
+    option = Option("prompt_lookup", 0.5, 0.6, 12)
+    loose = choose_block(costs, Ask(0, [option], window=0, loosening=0.8))
+    firm = choose_block(costs, Ask(0, [option._replace(forgivable=False)], window=0, loosening=0.8))
+    strict = choose_block(costs, Ask(0, [option], window=0, loosening=0.0))
+    assert firm[1:] == strict[1:]
+    assert loose.choice.num_drafts > firm.choice.num_drafts == strict.choice.num_drafts
+
+
 def test_a_block_with_room_behind_a_mismatch_is_drafted_to_its_end() -> None:
     costs = ForwardCosts(RowCurve({1: 100.0, 2: 101.0, 30: 129.0}), RowCurve({1: 5.0}))
     option = Option("model", 0.9, 0.95, 15, per_turn=1.0)
@@ -77,6 +87,7 @@ OPTIONS = st.lists(
         CHANCES,
         st.integers(1, 40),
         st.one_of(st.just(0.0), st.floats(1, 4)),
+        forgivable=st.booleans(),
     ),
     max_size=3,
 )
