@@ -191,24 +191,32 @@ class Sequence:
         the answer ends as CONSTRAINT.
         """
         delivered: list[CommittedToken] = []
-        count_output = self.request.sampling.has_penalties
+        grammar, spans, stop, request = self.grammar, self.spans, self.stop, self.request
+        length = self.output_len
         for token in tokens:
             token_id = token.token_id
-            if self.grammar is not None and not self.grammar.push(token_id):
-                self.failure = self.grammar.failure
+            if grammar is not None and not grammar.push(token_id):
+                self.failure = grammar.failure
                 self.finish(FinishReason.CONSTRAINT)
                 break
             delivered.append(token)
-            self.tokens.append(token_id)
-            if token_id > self.highest_token:
-                self.highest_token = token_id
-            if count_output:
-                self.output_counts[token_id] += 1
             self._count(token.provenance)
-            if self.spans is not None:
-                self.spans.push(token_id)
-            if self._ends_with(token_id):
+            length += 1
+            if spans is not None:
+                spans.push(token_id)
+            # The stop condition sees every token, also an early one that min_tokens keeps from ending.
+            ended = (stop is not None and stop.push(token_id)) or token_id in request.end_token_ids
+            if (ended and length >= request.sampling.min_tokens) or (grammar is not None and grammar.finished):
+                self.finish(FinishReason.STOP)
                 break
+            if length >= request.max_tokens:
+                self.finish(FinishReason.LENGTH)
+                break
+        token_ids = [token.token_id for token in delivered]
+        self.tokens.extend(token_ids)
+        self.highest_token = max(self.highest_token, max(token_ids, default=0))
+        if request.sampling.has_penalties:
+            self.output_counts.update(token_ids)
         return delivered
 
     def _count(self, provenance: Provenance) -> None:
@@ -220,19 +228,6 @@ class Sequence:
         elif provenance.loosened:
             counters.accepted_tokens += 1
             counters.loosened[provenance] += 1
-
-    def _ends_with(self, token_id: int) -> bool:
-        # The stop condition sees every token, also an early one that min_tokens keeps from ending.
-        stopped = self.stop is not None and self.stop.push(token_id)
-        request, output_len = self.request, len(self.tokens) - self.prompt_len
-        ended = (stopped or token_id in request.end_token_ids) and output_len >= request.sampling.min_tokens
-        if ended or (self.grammar is not None and self.grammar.finished):
-            self.finish(FinishReason.STOP)
-        elif output_len >= request.max_tokens:
-            self.finish(FinishReason.LENGTH)
-        else:
-            return False
-        return True
 
     def finish(self, reason: FinishReason) -> None:
         if not self.finished:
