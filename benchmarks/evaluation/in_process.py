@@ -20,6 +20,7 @@ from scheduler.admission import ContextTooLong
 from server.errors import from_validation
 from server.openai_api.parameters import make_plan
 from server.openai_api.schemas import CompletionBody
+from server.settings import SpeculationSettings
 from server.text.chat_template import PromptTooLongError
 
 _numbers = itertools.count()
@@ -35,26 +36,27 @@ class InProcess:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Whatever makes all answers what they are: weights, template, context, the defaults of what requests leave
-        out. Not the machine: its rounding may differ, as its seconds do."""
+        """Whatever makes all answers what they are: weights, template, context. Not the machine: its rounding may
+        differ, as its seconds do."""
         stack, runtime = self.stack, self.stack.runtime
         models = [runtime.target.loaded] + ([] if runtime.draft is None else [runtime.draft.loaded])
-        speculation = stack.settings.speculation.model_dump(mode="json", exclude={"correction_memory", "verifiers"})
         return {
             "server": stack.model.fingerprint,
             "models": [[model.fingerprint, model.weights] for model in models],
-            "speculation": speculation,
         }
 
     def particular(self, fields: Mapping[str, Any]) -> list[Any]:
-        """The verifier's default parameters; the correction memory's content, for one that looks into it; the
-        datastore's, where there is one, for any that loosens: on where blocks end its answers depend."""
+        """The defaults of what the fields leave out, the verifier's parameters among them; the correction memory's
+        content, for one that looks into it; the datastore's, where there is one, for any that loosens: on where blocks
+        end its answers depend."""
         settings, store = self.stack.settings.speculation, self.stack.runtime.store
         verifier = fields.get("verifier", settings.verifier)
         kind = verifier if isinstance(verifier, str) else dict(verifier)["type"]
         defaults = settings.verifiers.model_dump(mode="json").get(kind)
         looks = issubclass(VERIFIERS[kind].params, CsdParams | HybridParams)
-        found = [defaults, _memory_digest(self.stack.runtime.memory) if looks else None]
+        found = [kind, defaults, _memory_digest(self.stack.runtime.memory) if looks else None]
+        if kind != "off":
+            found.append(_left_out(settings, fields))
         if store is not None and VERIFIERS[kind].may_loosen is not None:
             found.append(store.digest)
         return found
@@ -98,6 +100,15 @@ class InProcess:
         if not prompts.has_template:
             return prompts.encode_text(prompt)
         return prompts.encode_chat([{"role": "user", "content": prompt}])
+
+
+def _left_out(settings: SpeculationSettings, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the settings that decide where blocks end and what stays strict, those that a request with these fields gets
+    from the configuration."""
+    names = {"drafter", "num_draft_tokens", "draft_length", "strict_prefix"} - fields.keys()
+    if fields.get("draft_length", settings.draft_length) == "adaptive":
+        names |= {"costs", "loose_company"}
+    return settings.model_dump(mode="json", include=names)
 
 
 def _memory_digest(memory: CorrectionMemory) -> str:

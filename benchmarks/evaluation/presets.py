@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from benchmarks.matrix import Setting, settings_matrix
 
 _PAPER_K = "15"
+_KS = ("5", "10", "15", "25")
 # Beyond the 3 likeliest tokens' largest entropy, ln 3 nats: the gate never opens.
 _CLOSED = 10
 # So far below any difference of logits that the memory decides alone.
@@ -48,8 +49,8 @@ PRESETS = {
         "FLy's entropy gate: always open, as published, never open (strict)",
         [_fly(entropy_threshold=theta) for theta in (0, 0.3, _CLOSED)],
     ),
-    # A window must be shorter than the block, so 6 would refuse K = 5.
-    "fly-k": Preset("FLy's K, with a window of 4", [_fly(window=4)], lengths=("5", "10", "15", "25")),
+    # A window must be shorter than the block, so 6 would refuse K = 5. Strict beside it, for costs.
+    "fly-k": Preset("K of strict, and of FLy with a window of 4", ["strict", _fly(window=4)], lengths=_KS),
     "multilevel": Preset("FLy with and without lookup helping the draft model", ["fly"], ("model", "multilevel")),
     "free-drafters": Preset(
         "drafters that need no draft model, nor any files", ["strict"], ("prompt_lookup", "token_recycling")
@@ -61,6 +62,14 @@ PRESETS = {
     ),
     "csd-ratio": Preset("CSD's tau", [_verifier("csd", ratio=ratio) for ratio in (0.01, 0.1, 0.3)]),
     "csd-frequency": Preset("CSD's lambda", [_verifier("csd", frequency_threshold=least) for least in (1, 3, 6)]),
+    "hybrid-variants": Preset(
+        "hybrid; its window counting what CSD rescues; CSD rescuing only where the target is undecided",
+        [
+            "hybrid",
+            _verifier("hybrid", agreement='"rescued"'),
+            *(_verifier("hybrid", rescue_entropy=least) for least in (0.1, 0.3)),
+        ],
+    ),
     "temperature": Preset(
         "temperature 1, three seeds", ("strict", "fly", "csd", "hybrid"), temperature=1.0, seeds=(0, 1, 2)
     ),

@@ -10,6 +10,8 @@ looseness, so a mismatch inside the window rejects the earlier one even if it is
                         six natives behind it, 3 .. 8, so it is loosened; accepted length 9
 """
 
+from collections.abc import Sequence
+
 from core.block_evidence import Evidence
 from core.correction_table import MemorySnapshot
 from core.provenance import Provenance
@@ -21,6 +23,11 @@ def loosen(evidence: Evidence, params: FlyParams | HybridParams, memory: MemoryS
 
     theta is in the unit of the evidence's entropies (nats for `top3`). W = 0 leaves the gate alone.
     """
+    return defer(evidence, params, evidence.native)
+
+
+def defer(evidence: Evidence, params: FlyParams | HybridParams, agrees: Sequence[bool]) -> list[Provenance | None]:
+    """`loosen` with a word of one's own on which drafts of a window agree; [K]."""
     entropy, protected = evidence.entropy, evidence.protected
     threshold, window = params.entropy_threshold, params.window
     loosened: list[Provenance | None] = [None] * len(evidence.native)
@@ -32,7 +39,8 @@ def loosen(evidence: Evidence, params: FlyParams | HybridParams, memory: MemoryS
             continue
         if behind - j > window and entropy[j] >= threshold and not protected[j]:
             loosened[j] = Provenance.DEFERRED
-        behind = j
+        if not agrees[j]:
+            behind = j
     return loosened
 
 

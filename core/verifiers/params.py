@@ -54,9 +54,16 @@ class CsdParams(_MemoryGap):
 
 
 class HybridParams(_EntropyWindow, _MemoryGap):
-    """Loosen where FLy or CSD does; where both do, provenance says deferred."""
+    """Loosen where FLy or CSD does; where both do, provenance says deferred. Variants: a window that counts what CSD
+    rescues, and an entropy that CSD wants as well."""
 
     type: Literal["hybrid"] = "hybrid"
+    agreement: Literal["native", "rescued"] = Field(
+        "native", description="what agrees in FLy's window: native drafts alone, or those that CSD rescues, too"
+    )
+    rescue_entropy: float = Field(
+        0.0, ge=0.0, le=10.0, description="CSD rescues only at or above this entropy, in the unit of `entropy`"
+    )
 
 
 class LossyParams(_Params):

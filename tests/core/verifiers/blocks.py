@@ -51,8 +51,9 @@ def memory_of(pairs: Mapping[tuple[int, int], int], tokens: int = 0) -> MemorySn
     return memory.snapshot("model")
 
 
-def slow_fly(block: Evidence, params: FlyParams | HybridParams) -> set[int]:
-    loosened = set()
+def slow_fly(block: Evidence, params: FlyParams | HybridParams, agreeing: Sequence[bool] | None = None) -> set[int]:
+    """agreeing: which drafts of a window do; the native ones if not said."""
+    loosened, agreeing = set(), block.native if agreeing is None else agreeing
     num_drafts = len(block.draft)
     for j in range(num_drafts):
         if block.native[j] or block.protected[j]:
@@ -61,7 +62,7 @@ def slow_fly(block: Evidence, params: FlyParams | HybridParams) -> set[int]:
             continue
         if j + params.window > num_drafts - 1:
             continue
-        if all(block.native[i] for i in range(j + 1, j + params.window + 1)):
+        if all(agreeing[i] for i in range(j + 1, j + params.window + 1)):
             loosened.add(j)
     return loosened
 

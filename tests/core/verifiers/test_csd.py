@@ -123,6 +123,37 @@ def test_hybrid_is_the_union(block, pairs, window: int) -> None:
     assert positions(loosened, Provenance.CALIBRATED) == calibrated - deferred
 
 
+def test_what_csd_rescues_may_count_as_agreement() -> None:
+    memory = memory_of({(12, 112): 6})
+    block = make_block(bits("010111"), entropy=[1.0] * 6, gap=[-9.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    loosened = hybrid.loosen(block, HybridParams(window=3, agreement="rescued"), memory)
+    assert positions(loosened, Provenance.DEFERRED) == {0, 2}
+    wanting = HybridParams(window=4, agreement="rescued")  # too long for draft 2, which the memory still rescues
+    loosened = hybrid.loosen(block, wanting, memory)
+    assert loosened[:3] == [Provenance.DEFERRED, None, Provenance.CALIBRATED]
+    assert positions(hybrid.loosen(block, wanting, EMPTY), Provenance.DEFERRED) == set()
+
+
+@given(
+    block=any_block(),
+    pairs=PAIRS,
+    window=st.integers(0, 8),
+    agreement=st.sampled_from(["native", "rescued"]),
+    floor=st.sampled_from([0.0, 0.29, 0.3, 1.0]),
+)
+def test_hybrid_variants_equal_the_slow_rule(block, pairs, window: int, agreement, floor: float) -> None:
+    params = HybridParams(window=window, agreement=agreement, rescue_entropy=floor)
+    memory = memory_of(pairs)
+    rescued = {j for j in slow_csd(block, params, pairs, 0) if floor == 0.0 or block.entropy[j] >= floor}
+    counted = [native or (agreement == "rescued" and j in rescued) for j, native in enumerate(block.native)]
+    deferred = slow_fly(block, params, counted)
+    loosened = hybrid.loosen(block, params, memory)
+    assert positions(loosened, Provenance.DEFERRED) == deferred
+    assert positions(loosened, Provenance.CALIBRATED) == rescued - deferred
+    for j in deferred | rescued:
+        assert hybrid.may_loosen(j, block.draft, block.choice, block.native, params, memory)
+
+
 @given(block=any_block(), pairs=PAIRS)
 def test_hybrid_with_a_window_as_long_as_the_block_is_csd(block, pairs) -> None:
     params, memory = HybridParams(window=max(1, len(block.draft))), memory_of(pairs)
