@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from benchmarks.matrix import Setting, settings_matrix
 
 _PAPER_K = "15"
-_KS = ("5", "10", "15", "25")
 # Beyond the 3 likeliest tokens' largest entropy, ln 3 nats: the gate never opens.
 _CLOSED = 10
 # So far below any difference of logits that the memory decides alone.
@@ -49,8 +48,11 @@ PRESETS = {
         "FLy's entropy gate: always open, as published, never open (strict)",
         [_fly(entropy_threshold=theta) for theta in (0, 0.3, _CLOSED)],
     ),
-    # A window must be shorter than the block, so 6 would refuse K = 5. Strict beside it, for costs.
-    "fly-k": Preset("K of strict, and of FLy with a window of 4", ["strict", _fly(window=4)], lengths=_KS),
+    # A window must be shorter than the block, so 6 would refuse K = 5.
+    "fly-k": Preset("FLy's K, with a window of 4", [_fly(window=4)], lengths=("5", "10", "15", "25")),
+    "block-length": Preset(
+        "what K gives strict, fly and hybrid", ("strict", "fly", "hybrid"), lengths=("8", "15", "25")
+    ),
     "multilevel": Preset("FLy with and without lookup helping the draft model", ["fly"], ("model", "multilevel")),
     "free-drafters": Preset(
         "drafters that need no draft model, nor any files", ["strict"], ("prompt_lookup", "token_recycling")
