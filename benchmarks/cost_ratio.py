@@ -5,6 +5,7 @@ draft model, and delivers tau tokens:
 
     speed = tau(K) / (V(K + 1) + K * D)
 
+Lookup's help (`multilevel`) makes the same drafts with fewer forwards, so with it a draft step is cheaper than D.
 tau is what `slipstream evaluate` found for each verifier at several fixed K (`--preset block-length`), V and D what the
 start measures on this machine with the models of --config, or what is given: --target 1:100,4:110,16:220 --draft 1:30.
 Two prices are then varied: D as a part of V(1), and what rows beyond the first cost, as a part of what they cost here
@@ -60,20 +61,23 @@ def accepted_lengths(evaluation: Mapping[str, Any]) -> Mapping[str, Lengths]:
         k, verifier = fields.get("num_draft_tokens"), fields.get("verifier")
         if row["group"] == widest and row["tau"] and k and fields.get("draft_length") == "fixed":
             name = verifier if isinstance(verifier, str) else str(verifier["type"])
-            found.setdefault(name, {})[k] = row["tau"]
+            if k in found.setdefault(name, {}):
+                raise BenchError(f"two settings of {name} with K = {k}; the model takes one of each")
+            found[name][k] = row["tau"]
     if len(found.get("strict", {})) < 2:
         raise BenchError("the model needs strict at two fixed lengths at least: evaluate --preset block-length")
     return found
 
 
 def dearest_draft(target: RowCurve, rows: float, loose: Lengths, strict: Lengths) -> float | None:
-    """The dearest draft step, of the target's forward, up to which a loose verifier beats both strict and no drafts at
+    """The dearest draft step, of the target's forward, at which a loose verifier beats both strict and no drafts at
     these prices of rows, each at its best; None if it never does."""
-    faster = []
-    for price in _FINE:
-        prices = Prices(target, price, rows)
-        faster.append(prices.best(loose)[0] > prices.best(strict)[0])
-    return _FINE[faster.index(False) - 1] if faster[0] and not all(faster) else (_FINE[-1] if all(faster) else None)
+    faster = [
+        price
+        for price in _FINE
+        if Prices(target, price, rows).best(loose)[0] > Prices(target, price, rows).best(strict)[0]
+    ]
+    return faster[-1] if faster else None
 
 
 def model(costs: ForwardCosts, lengths: Mapping[str, Lengths]) -> dict[str, Any]:
@@ -140,7 +144,10 @@ def main() -> None:
     options = parser.parse_args()
     if (options.target is None) != (options.draft is None):
         parser.error("--target and --draft go together")
-    lengths = accepted_lengths(json.loads(options.evaluation.read_text()))
+    try:
+        lengths = accepted_lengths(json.loads(options.evaluation.read_text()))
+    except BenchError as error:
+        parser.error(str(error))
     given = options.target is not None
     costs = ForwardCosts(options.target, options.draft) if given else asyncio.run(measured(options.config))
     found = model(costs, lengths)

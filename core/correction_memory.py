@@ -18,6 +18,7 @@ from pathlib import Path
 from core.correction_file import MemoryContents, MemoryFileError, read_memory, write_memory
 from core.correction_origin import MemoryOrigin
 from core.correction_table import MemorySnapshot, pair_key
+from core.drafters.base import DRAFTERS
 
 __all__ = ["DEFAULT_CAP", "PROPOSERS", "CorrectionMemory", "MemoryFileError", "MemorySnapshot", "proposer_of"]
 
@@ -74,6 +75,11 @@ class CorrectionMemory:
         """The frozen table behind a drafter's tokens; empty for "none", since what a grammar forces is never loosened.
         Costs nothing; ValueError if unknown."""
         return _EMPTY if drafter == "none" else self._tables[proposer_of(drafter)]
+
+    @property
+    def drafters(self) -> frozenset[str]:
+        """Those whose drafts it holds pairs of, or may come to hold."""
+        return frozenset(name for name in DRAFTERS if self.learns or self.snapshot(name).num_pairs)
 
     @property
     def tables(self) -> Mapping[str, MemorySnapshot]:

@@ -8,6 +8,7 @@ single precision; only where its error could decide, or the leaders do not reach
 histogram of it tells how deep to go.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ def _ranked(ids: Ids, values: Floats) -> tuple[Ids, Floats]:
 
 def _scale(logits: Floats, top: Any, temperature: float) -> Floats:
     """As filters.scale: float64, the maximum first."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return (logits.astype(np.float64) - (0.0 if np.isneginf(top) else float(top))) / temperature
 
 
@@ -86,6 +87,8 @@ def _count_leaders(row: Floats, top: Any, temperature: float, weights: Floats, p
     if params.top_p == 1.0:
         return _count(weights, 0.0, params) if reaches else None
     mass = _rough_mass(row, top, temperature)
+    if not math.isfinite(mass):
+        return None
     low, high = mass * (1 - _ROUGHNESS), mass * (1 + _ROUGHNESS)
     if not (reaches or weights.sum() >= params.top_p * high):
         return None
@@ -95,7 +98,7 @@ def _count_leaders(row: Floats, top: Any, temperature: float, weights: Floats, p
 
 def _rough_mass(row: Floats, top: Any, temperature: float) -> float:
     """Sum of exp((logit - top) / temperature) over a row [V], with a relative error below _ROUGHNESS. NaN for a row
-    that holds one or nothing above -inf."""
+    that holds one or nothing above -inf, and at temperatures so low that single precision lacks their inverse."""
     with np.errstate(all="ignore"):
         weights = row - top
         if temperature != 1.0:

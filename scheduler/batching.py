@@ -30,6 +30,7 @@ from core.sequence import SequenceState
 from core.token_store import TokenStore
 from scheduler.admission import WaitingRoom
 from scheduler.draft_feed import DraftFeed
+from scheduler.draft_options import DraftOptions
 from scheduler.draft_planner import DraftPlanner
 from scheduler.job import Job
 from scheduler.limits import SchedulerLimits
@@ -77,15 +78,17 @@ class Batcher:
         costs: LiveCosts | None = None,
         max_ngram: int = 4,
         store: TokenStore | None = None,
+        calibrated: Collection[str] = (),
     ) -> None:
-        """reach: of the draft model. costs: of forwards; while there are none all draft lengths are fixed. max_ngram:
-        longest suffix that lookup looks for. store: the datastore drafter's."""
+        """reach, max_ngram, store, calibrated: as DraftOptions takes them. costs: of forwards; while there are none all
+        draft lengths are fixed."""
         self.pool = pool
         self.reach = reach
         self.limits = limits
         self.waiting = waiting
         self.max_context = min(limits.max_context, pool.num_blocks * pool.block_size)
-        self.drafts = DraftPlanner(costs or LiveCosts(), reach, max_ngram, self.max_context, store)
+        options = DraftOptions(reach, max_ngram, self.max_context, store, calibrated)
+        self.drafts = DraftPlanner(costs or LiveCosts(), options)
         self.running: dict[Job, None] = {}  # a set that keeps its order
         self.totals = totals
         self._turns = itertools.count(1)

@@ -9,10 +9,10 @@ from core.drafters.prompt_lookup import peek
 from core.drafters.token_recycling import peek_recycled
 from core.forward_costs import ForwardCosts
 from core.ngram_index import LookupMatch
-from core.sequence import Sequence
+from core.sequence import GenerationRequest, Sequence
 from core.token_store import TokenStore
+from core.verifiers.params import CsdParams
 from scheduler.draft_option import Option
-from scheduler.drafting import is_forgivable
 from scheduler.job import Job
 
 USUAL_ANSWER = 128  # tokens that an answer has at first, for all that is known: max_tokens is often far more
@@ -24,10 +24,18 @@ _NOT_FOUND = LookupMatch([], 0)
 class DraftOptions:
     """One per engine, asked between rounds only."""
 
-    def __init__(self, reach: DraftReach, max_ngram: int, max_context: int, store: TokenStore | None = None) -> None:
+    def __init__(
+        self,
+        reach: DraftReach,
+        max_ngram: int,
+        max_context: int,
+        store: TokenStore | None = None,
+        calibrated: Collection[str] = (),
+    ) -> None:
         """reach: of the draft model. max_ngram: longest suffix that lookup looks for. max_context: positions of one
-        sequence. store: the datastore drafter's."""
+        sequence. store: the datastore drafter's. calibrated: drafters whose tokens the correction memory knows."""
         self._reach, self._max_ngram, self._max_context, self._store = reach, max_ngram, max_context, store
+        self._calibrated = frozenset(calibrated)
 
     def loose_cap(self, job: Job) -> int:
         """Drafts that fit the context: a fact about the sequence alone."""
@@ -52,7 +60,7 @@ class DraftOptions:
             if drafter in FREE_DRAFTERS:
                 if found.length:
                     first, later = known.chances(drafter, found.length)
-                    forgivable = is_forgivable(sequence.request, drafter)
+                    forgivable = self._forgivable(sequence.request, drafter)
                     options.append(Option(drafter, first, later, len(found.tokens), forgivable=forgivable))
             elif drafts_with_model(sequence, self._reach):
                 most = model_draft_limit(sequence, cap, self._reach)
@@ -60,7 +68,8 @@ class DraftOptions:
                 backlog = 0.0 if costs is None else _backlog(sequence, costs)
                 lag = backlog / _rounds_left(sequence) if backlog else 0.0
                 first, later = known.chances(drafter, 0)
-                options.append(Option(drafter, first, later, most, per_turn, lag, backlog))
+                forgivable = self._forgivable(sequence.request, drafter)
+                options.append(Option(drafter, first, later, most, per_turn, lag, backlog, forgivable))
         return options, found.length
 
     def free(self, job: Job, cap: int) -> tuple[Option, int] | None:
@@ -78,6 +87,9 @@ class DraftOptions:
         if not drafts_with_model(job.sequence, self._reach):
             return 0
         return model_draft_limit(job.sequence, cap, self._reach)
+
+    def _forgivable(self, request: GenerationRequest, drafter: str) -> bool:
+        return not isinstance(request.verifier, CsdParams) or drafter in self._calibrated
 
     def _peek(self, sequence: Sequence, drafters: Collection[str], cap: int) -> LookupMatch:
         """What the one of the drafters that costs no forward would propose. There is one at most (validation.py)."""

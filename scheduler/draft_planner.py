@@ -11,10 +11,8 @@ for fewer than the tokens that they are expected to deliver, so that no loose an
 
 from collections.abc import Iterable
 
-from core.drafters.model import DraftReach
 from core.forward_costs import ForwardCosts, LiveCosts
 from core.round_plan import ItemResult
-from core.token_store import TokenStore
 from scheduler.acceptance import GUESS, hopeful
 from scheduler.draft_option import Base, base_seconds, cheapest_row
 from scheduler.draft_options import DraftOptions
@@ -35,12 +33,9 @@ class DraftPlanner:
     that the draft model may read ahead in the round planned last. reads_prompts: whether it is worth it to read those
     of adaptive strict sequences, as things are."""
 
-    def __init__(
-        self, costs: LiveCosts, reach: DraftReach, max_ngram: int, max_context: int, store: TokenStore | None = None
-    ) -> None:
-        """reach: of the draft model. max_context: positions of one sequence. store: the datastore drafter's."""
+    def __init__(self, costs: LiveCosts, options: DraftOptions) -> None:
         self._costs = costs
-        self._options = DraftOptions(reach, max_ngram, max_context, store)
+        self._options = options
         self._strict = StrictPlanner(self._options)
         self.mean = hopeful()
         self.feed_budget = 0

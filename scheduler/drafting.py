@@ -7,7 +7,7 @@ from core.drafters.base import drafters_of
 from core.provenance import Provenance
 from core.round_plan import ItemResult
 from core.sequence import GenerationRequest
-from core.verifiers.params import CsdParams, FlyParams, HybridParams, VerifierParams
+from core.verifiers.params import FlyParams, HybridParams, VerifierParams
 from scheduler.acceptance import Acceptance, Outcome
 from scheduler.draft_option import Choice
 
@@ -19,7 +19,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 8, 64  # rounds without a drafter's drafts before i
 class Wish(NamedTuple):
     """num_drafts of `drafter`, going on while they are likely enough (RoundItem: min_reach, min_guessed_reach, doubt,
     forgiving). match: tokens of the suffix that lookup found, or UNKNOWN where it was not asked. tokens: that the round
-    is expected to deliver for it. probe: it is not expected to pay, but to show whether drafting does again."""
+    is expected to deliver for it. probe: it is not expected to pay, but to show whether drafting does again.
+    forgivable: as in Option."""
 
     drafter: str = "none"
     num_drafts: int = 0
@@ -30,6 +31,7 @@ class Wish(NamedTuple):
     min_guessed_reach: float | None = None
     doubt: float = 1.0
     forgiving: float = 0.0
+    forgivable: bool = True
 
 
 NOTHING = Wish()
@@ -107,10 +109,20 @@ class Drafting:
         option, num_drafts, min_reach, min_guessed_reach = choice
         assert option is not None
         if not option.per_turn:
-            return Wish(option.drafter, num_drafts, min_reach, match, tokens)
+            return Wish(option.drafter, num_drafts, min_reach, match, tokens, forgivable=option.forgivable)
         most = min(2 * num_drafts, option.cap) if may_grow and self.warm else num_drafts
         doubt = self.acceptance.doubt()
-        return Wish(option.drafter, most, min_reach, match, tokens, False, min_guessed_reach, doubt, forgiving)
+        return Wish(
+            option.drafter,
+            most,
+            min_reach,
+            match,
+            tokens,
+            min_guessed_reach=min_guessed_reach,
+            doubt=doubt,
+            forgiving=forgiving,
+            forgivable=option.forgivable,
+        )
 
     def learn(self, wish: Wish, asked: int, result: ItemResult) -> Outcome:
         """Note what became of a wish, of which `asked` drafts found room in the round; its outcome."""
@@ -158,12 +170,6 @@ def window_of(request: GenerationRequest) -> int:
     return verifier.window if isinstance(verifier, _WINDOWED) else 0
 
 
-def is_forgivable(request: GenerationRequest, drafter: str) -> bool:
-    """Whether the request's verifier may loosen what this drafter proposes: a correction memory is that of the
-    request's own, not of the lookup that may stand in for it."""
-    return not isinstance(request.verifier, CsdParams) or drafter == request.drafter
-
-
 def _outcome(wish: Wish, asked: int, result: ItemResult, window: int) -> Outcome:
     """A drafter that was asked and had nothing to give, since its grammar forbids it, was wrong once. Where the
     answer ended within the block, what lies behind the end was never judged."""
@@ -178,7 +184,7 @@ def _outcome(wish: Wish, asked: int, result: ItemResult, window: int) -> Outcome
         turns=0 if cut else result.draft_turns,
         doubt=_doubt(result.reaches[: min(result.accepted + 1, drafted)]) if result.reaches else None,
         window=window,
-        forgivable=is_forgivable(result.sequence.request, wish.drafter),
+        forgivable=wish.forgivable,
     )
 
 

@@ -67,6 +67,7 @@ class AsyncEngine:
             runtime.forward_costs,
             runtime.max_ngram,
             runtime.store,
+            runtime.memory.drafters,
         )
         self._jobs = Roster()
         self._arrivals = itertools.count()

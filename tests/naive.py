@@ -89,17 +89,29 @@ def accept(
         return None
     row, k = rows[j], len(drafts)
     gap = float(row[drafts[j]] - row.max())
+
+    def undecided(i: int) -> float:
+        return -sum(p * math.log(p) for p in torch.softmax(rows[i], 0).topk(3).values.tolist())
+
+    def rescued(i: int) -> bool:
+        if drafts[i] == choices[i] or protected(drafts[i], choices[i]):
+            return False
+        assert isinstance(verifier, CsdParams | HybridParams)
+        close = float(rows[i][drafts[i]] - rows[i].max()) >= math.log(verifier.ratio)
+        floor = verifier.rescue_entropy if isinstance(verifier, HybridParams) else 0.0
+        known = pairs.get((drafts[i], choices[i]), 0) >= verifier.frequency_threshold
+        return known and close and (floor == 0.0 or undecided(i) >= floor)
+
     if isinstance(verifier, FlyParams | HybridParams):
-        top = torch.softmax(row, 0).topk(3).values.tolist()
-        entropy = -sum(p * math.log(p) for p in top)
         behind = range(j + 1, j + verifier.window + 1)
-        agrees = j + verifier.window <= k - 1 and all(drafts[i] == choices[i] for i in behind)
-        if entropy >= verifier.entropy_threshold and agrees:
+        counts_rescued = isinstance(verifier, HybridParams) and verifier.agreement == "rescued"
+        agrees = j + verifier.window <= k - 1 and all(
+            drafts[i] == choices[i] or (counts_rescued and rescued(i)) for i in behind
+        )
+        if undecided(j) >= verifier.entropy_threshold and agrees:
             return "deferred"
-    if isinstance(verifier, CsdParams | HybridParams):
-        known = pairs.get((drafts[j], choices[j]), 0) >= verifier.frequency_threshold
-        if known and gap >= math.log(verifier.ratio):
-            return "calibrated"
+    if isinstance(verifier, CsdParams | HybridParams) and rescued(j):
+        return "calibrated"
     if isinstance(verifier, LossyParams) and gap >= math.log(verifier.threshold):
         return "lenient"
     if isinstance(verifier, TypicalParams):

@@ -47,8 +47,8 @@ class InProcess:
 
     def particular(self, fields: Mapping[str, Any]) -> list[Any]:
         """The defaults of what the fields leave out, the verifier's parameters among them; the correction memory's
-        content, for one that looks into it; the datastore's, where there is one, for any that loosens: on where blocks
-        end its answers depend."""
+        content, for one that looks into it; the datastore's, where there is one, for whoever drafts with it, and for
+        any that loosens, since its answers depend on where blocks end."""
         settings, store = self.stack.settings.speculation, self.stack.runtime.store
         verifier = fields.get("verifier", settings.verifier)
         kind = verifier if isinstance(verifier, str) else dict(verifier)["type"]
@@ -57,7 +57,8 @@ class InProcess:
         found = [kind, defaults, _memory_digest(self.stack.runtime.memory) if looks else None]
         if kind != "off":
             found.append(_left_out(settings, fields))
-        if store is not None and VERIFIERS[kind].may_loosen is not None:
+        drafts_with_it = kind != "off" and fields.get("drafter", settings.drafter) == "datastore"
+        if store is not None and (drafts_with_it or VERIFIERS[kind].may_loosen is not None):
             found.append(store.digest)
         return found
 
@@ -106,6 +107,8 @@ def _left_out(settings: SpeculationSettings, fields: Mapping[str, Any]) -> dict[
     """Of the settings that decide where blocks end and what stays strict, those that a request with these fields gets
     from the configuration."""
     names = {"drafter", "num_draft_tokens", "draft_length", "strict_prefix"} - fields.keys()
+    if fields.get("drafter", settings.drafter) == "auto":
+        names.add("allowed_drafters")
     if fields.get("draft_length", settings.draft_length) == "adaptive":
         names |= {"costs", "loose_company"}
     return settings.model_dump(mode="json", include=names)

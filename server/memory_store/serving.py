@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from core.correction_learning import LearningMemory
 from core.correction_memory import CorrectionMemory
-from core.drafters.base import DRAFTERS
 from server.memory_settings import CorrectionMemorySettings
 from server.memory_store.exchange import MemoryExchange
 from server.memory_store.place import MemoryPlace
@@ -19,9 +18,8 @@ class ServedMemory:
 
     @property
     def drafters(self) -> frozenset[str]:
-        """Those whose drafts it holds pairs of, or may come to hold."""
-        memory = self.memory
-        return frozenset(name for name in DRAFTERS if memory.learns or memory.snapshot(name).num_pairs)
+        """As of the memory."""
+        return self.memory.drafters
 
 
 def serve_memory(settings: CorrectionMemorySettings | None, target: str, draft: str | None) -> ServedMemory:

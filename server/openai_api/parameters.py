@@ -196,15 +196,17 @@ def _speculation(body: Body, config: ServingConfig, model: LiveModel) -> _Specul
         warning = check_window(asked, drafts, from_request)
     except VerifierError as error:
         raise invalid(f"{error}.", error.param) from error
-    warnings = (demoted or warning, _without_memory(verifier, drafter, model))
+    warnings = (demoted or warning, _without_memory(verifier, drafter, others, model))
     return _Speculation(verifier, drafter, others, drafts, adaptive, tuple(filter(None, warnings)))
 
 
-def _without_memory(verifier: VerifierParams, drafter: str, model: LiveModel) -> str | None:
-    """A sentence for the report if the verifier would ask a correction memory that holds nothing."""
+def _without_memory(verifier: VerifierParams, drafter: str, others: tuple[str, ...], model: LiveModel) -> str | None:
+    """A sentence for the report if the verifier would ask a correction memory that holds nothing of the drafter."""
     if not NEEDS[verifier.type].memory or drafter in model.calibrated_drafters:
         return None
     effect = "csd loosens nothing" if verifier.type == "csd" else f"{verifier.type} loosens only what fly does"
+    if not model.calibrated_drafters.isdisjoint(others):
+        effect += " of what it proposes"
     return f"No correction memory is loaded for the drafter '{drafter}': {effect}."
 
 

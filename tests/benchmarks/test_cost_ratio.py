@@ -52,6 +52,10 @@ def test_accepted_lengths_are_those_of_all_tasks() -> None:
     assert accepted_lengths(evaluation(strict=STRICT, fly=FLY)) == {"strict": STRICT, "fly": FLY}
     with pytest.raises(BenchError, match="strict at two fixed lengths"):
         accepted_lengths(evaluation(strict={15: 4.0}, fly=FLY))
+    twice = evaluation(strict=STRICT, fly=FLY)
+    twice["summary"].append(twice["summary"][-1])
+    with pytest.raises(BenchError, match="two settings of fly with K = 15"):
+        accepted_lengths(twice)
 
 
 def test_the_model_says_where_this_machine_stands() -> None:

@@ -67,6 +67,12 @@ VERIFIERS: dict[str, VerifierParams] = {
     "fly-wide": FlyParams(entropy_threshold=0.0, window=0),
     "csd": CsdParams(frequency_threshold=3, ratio=0.01),
     "hybrid": HybridParams(entropy_threshold=0.3, window=3, frequency_threshold=3, ratio=0.05),
+    "hybrid-rescued": HybridParams(
+        entropy_threshold=0.3, window=3, frequency_threshold=3, ratio=0.05, agreement="rescued"
+    ),
+    "hybrid-undecided": HybridParams(
+        entropy_threshold=0.3, window=3, frequency_threshold=3, ratio=0.05, rescue_entropy=0.5
+    ),
     "lossy": LossyParams(threshold=0.2),
     "typical": TypicalParams(epsilon=0.05, delta=0.5),
 }
@@ -74,7 +80,7 @@ VERIFIERS: dict[str, VerifierParams] = {
 
 @pytest.mark.parametrize("name", list(VERIFIERS))
 def test_tokens_and_provenance_equal_the_slow_decoder(name: str) -> None:
-    pairs = some_pairs() if name in ("csd", "hybrid") else {}
+    pairs = some_pairs() if name.startswith(("csd", "hybrid")) else {}
     runtime = runtime_with(pairs)
     request = make_request(
         PROMPT, verifier=VERIFIERS[name], drafter="model", num_draft_tokens=K, max_tokens=60, ignore_eos=True

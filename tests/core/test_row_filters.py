@@ -44,6 +44,19 @@ def test_masked_and_broken_rows_keep_something(vocab, params):
     assert kept_ids(broken, params)
 
 
+@pytest.mark.parametrize("temperature", [1e-38, 1e-39, 1e-300])
+def test_a_tie_at_a_temperature_that_single_precision_lacks(temperature):
+    row = torch.randperm(6400, generator=torch.Generator().manual_seed(3)).float()
+    row[[7, 900]] = 7000.0
+    assert kept_ids(row, SamplingParams(top_p=0.9, min_p=0.05), temperature) == [7, 900]
+
+
+def test_an_infinite_logit_is_all_that_is_left():
+    row = torch.randn(6400, generator=torch.Generator().manual_seed(4))
+    row[70] = math.inf
+    assert kept_ids(row, SamplingParams(top_p=0.9))[0] == 70
+
+
 def test_a_temperature_changes_what_is_kept():
     row = torch.randn(9000, generator=torch.Generator().manual_seed(5)) * 3
     params = SamplingParams(top_p=0.8)

@@ -101,15 +101,19 @@ async def test_a_loose_answer_and_its_blocks_are_the_same_alone_in_company_and_p
     assert 0 < last.counters.draft_tokens != 12 * last.counters.rounds
 
 
-async def test_csd_keeps_what_lookup_proposes_strict() -> None:
-    """Lookup stands in for the draft model where that pays; the memory is of the draft model's tokens."""
-    recorder = Recorder()
-    async with serving(runtime("noisy", DEAR), observer=recorder) as engine:
-        await answers(engine, [free(n, verifier=LOOSE["csd"], max_tokens=60, ignore_eos=True) for n in SAMPLING])
+@pytest.mark.parametrize("known", [{"model"}, {"model", "prompt_lookup"}])
+async def test_csd_asks_the_table_of_whoever_drafted(known: set[str]) -> None:
+    """Lookup stands in for the draft model where that pays; it has a table of its own, or none."""
+    on, recorder = runtime("noisy", DEAR), Recorder()
+    on.memory = CorrectionMemory(tables=dict.fromkeys(known, ANY_PAIR))
+    asked = [free(name, verifier=LOOSE["csd"], max_tokens=60, ignore_eos=True) for name in SAMPLING]
+    async with serving(on, observer=recorder) as engine:
+        await answers(engine, asked)
     blocks = [item for one in recorder.rounds for item in one.items if item.drafted]
     by_lookup = [item for item in blocks if not item.draft_turns]
     assert any(item.accepted for item in by_lookup)
-    assert not any(token.provenance is Provenance.CALIBRATED for item in by_lookup for token in item.tokens)
+    rescued = [any(token.provenance is Provenance.CALIBRATED for token in item.tokens) for item in by_lookup]
+    assert any(rescued) == ("prompt_lookup" in known)
     assert any(token.provenance is Provenance.CALIBRATED for item in blocks for token in item.tokens)
 
 

@@ -167,6 +167,7 @@ async def test_a_configured_length_decides_only_for_who_does_not_say(config: Pat
         {"verifier": "fly"},
         {"verifier": "fly", "num_draft_tokens": 9},
         {"verifier": "strict", "num_draft_tokens": 9, "draft_length": "fixed", "drafter": "model"},
+        {"verifier": "fly", "num_draft_tokens": 9, "draft_length": "fixed", "drafter": "auto"},
     ]
 
     async def keys() -> list[Any]:
@@ -179,9 +180,12 @@ async def test_a_configured_length_decides_only_for_who_does_not_say(config: Pat
     first = await keys()
     with_speculation(config, num_draft_tokens=5)
     second = await keys()
-    assert same(first, second) == [True, False, True, True]
+    assert same(first, second) == [True, False, True, True, True]
     with_speculation(config, loose_company=3)
-    assert same(second, await keys()) == [True, False, False, True]
+    third = await keys()
+    assert same(second, third) == [True, False, False, True, True]
+    with_speculation(config, allowed_drafters=["prompt_lookup", "model"])
+    assert same(third, await keys()) == [True, False, False, True, False]
 
 
 async def test_another_datastore_changes_what_loose_answers_depend_on(config: Path) -> None:
@@ -195,6 +199,13 @@ async def test_another_datastore_changes_what_loose_answers_depend_on(config: Pa
     assert [a == b for a, b in zip(one, other, strict=True)] == [True, True, False, False, False, False]
     assert [a == b for a, b in zip(without, one, strict=True)] == [True, True, False, False, False, False]
     assert without == again
+    async with loaded(config, 2) as asker:
+        asked = {"verifier": "strict", "drafter": "datastore"}  # the same answers, in rounds of another length
+        keys = []
+        for tokens in ([5, 6, 7], [5, 6, 8]):
+            asker.stack.runtime.store = TokenStore([tokens])
+            keys.append(asker.particular(asked))
+        assert keys[0] != keys[1]
 
 
 def test_an_answer_is_found_again_although_the_memory_has_learnt_from_it(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=8), inner, max_size=2),
     max_leaves=4,
 )
-FIELDS = [*FlyParams.model_fields, *CsdParams.model_fields, "threshold", "epsilon"]
+FIELDS = [*FlyParams.model_fields, *HybridParams.model_fields, "threshold", "epsilon"]
 
 
 @given(

@@ -21,12 +21,14 @@ async def warnings_of(client: httpx.AsyncClient, **request: Any) -> list[str]:
 async def test_a_verifier_without_a_correction_memory_says_so(verifier: str, effect: str) -> None:
     async with running(calibrated=["prompt_lookup"]) as (_, client):
         warning = f"No correction memory is loaded for the drafter 'multilevel': {effect}."
-        assert await warnings_of(client, verifier=verifier) == [warning]
+        partly = f"{warning[:-1]} of what it proposes."
+        assert await warnings_of(client, verifier=verifier) == [partly]
+        assert await warnings_of(client, verifier=verifier, draft_length="fixed") == [warning]
         assert await warnings_of(client, verifier={"type": verifier}, drafter="prompt_lookup") == []
         for other in ("off", "strict", "fly", "lossy"):
             assert await warnings_of(client, verifier=other) == []
         chunks = await stream(client, "/v1/chat/completions", chat_body(verifier=verifier))
-        assert chunks[-1]["speculation"]["warnings"] == [warning]
+        assert chunks[-1]["speculation"]["warnings"] == [partly]
     async with running(serve_config(default_verifier=verifier)) as (_, client):
         assert await warnings_of(client) == [warning]
 
