@@ -52,12 +52,21 @@ def _read(path: Path) -> Result | None:
 
 def _section(path: Path, result: Result, root: Path) -> str:
     where = path.resolve().relative_to(root.resolve()) if path.resolve().is_relative_to(root.resolve()) else path
-    told = f"{result['date']} on {one_line(result['machine'])}, commit {result['commit']}"
+    told = f"{result['date']} on {one_line(result['machine'])}, commit {result['commit']}{_extent_of_run(result)}"
     tables = "\n".join(filter(None, _WRITERS[result["kind"]](result)))
     head = f"{result['title']} ({told}"
     if result["kind"] not in _FOLDED:
         return f"{head}; [raw results]({where.as_posix()})):\n\n{tables}"
     return f"<details><summary>{head})</summary>\n\n[Raw results]({where.as_posix()}).\n\n{tables}\n\n</details>\n"
+
+
+def _extent_of_run(result: Result) -> str:
+    """How much text is behind the figures, where the file tells."""
+    if "max_tokens" not in result:
+        return ""
+    passes = result.get("passes", 1)
+    told = f"; answers of at most {result['max_tokens']} tokens"
+    return told + (f", {passes} passes" if passes > 1 else "")
 
 
 def _speed(result: Result) -> Iterable[str]:
@@ -110,11 +119,11 @@ def _by_clients(rows: list[Result]) -> str:
         mine = {name: found[name, size] for name in settings if (name, size) in found}
         gains = [_spread(mine[name]["gain"]) if name in mine else "" for name in settings]
         over = [_spread(mine[name]["over_off"]) if name in mine else "" for name in compared]
-        lines.append([str(size), *gains, *over])
+        lines.append([str(size), str(next(iter(mine.values()))["sets"]), *gains, *over])
     last = {row["setting"]: row for row in rows}
-    rises = ["rises throughout", *(_rises(last[name]) for name in settings), *([""] * len(compared))]
+    rises = ["rises throughout", "", *(_rises(last[name]) for name in settings), *([""] * len(compared))]
     head = [f"`{name}` against {sizes[0]} client{'s' * (sizes[0] > 1)}" for name in settings]
-    return markdown(["clients", *head, *(f"`{name}` against `off`" for name in compared)], [*lines, rises])
+    return markdown(["clients", "sets", *head, *(f"`{name}` against `off`" for name in compared)], [*lines, rises])
 
 
 def _rises(row: Result) -> str:
@@ -159,12 +168,43 @@ def _weights(result: Result) -> Iterable[str]:
         yield f"`off` through the engine, against reading its weights: {_spread(engine['step_over_reading'])}.\n"
 
 
+def _evaluation(result: Result) -> Iterable[str]:
+    """Scores, what they are of `off`'s, and what was delivered for it; a line a task and setting."""
+    lines = []
+    for row in result["summary"]:
+        interval = "" if row["interval"] is None else "{:.1%}..{:.1%}".format(*row["interval"])
+        lines.append(
+            [
+                row["group"],
+                f"`{row['setting']}`",
+                str(row["items"]),
+                _share(row["score"]),
+                _share(row["recovery"]),
+                interval,
+                "" if row["tau"] is None else f"{row['tau']:.2f}",
+                rules(row["loosened"]),
+                _share(row["equal"]),
+                "" if row["measured_speedup"] is None else f"{row['measured_speedup']:.2f}x",
+            ]
+        )
+    head = ["task", "setting", "n", "score", "recovery", "95 %", "tau", "loosened", "`off`'s to the letter"]
+    yield markdown([*head, f"speed against `off`, {result['clients']} clients"], lines)
+    if not result["complete"]:
+        known = result["items"]
+        yield f"So far: {known['answered under every setting']} of {known['asked for']} items.\n"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
 def _figures(result: Result) -> Iterable[str]:
     yield markdown(["what", "value"], [list(pair) for pair in flat(result["figures"])])
 
 
 _WRITERS: dict[str, Callable[[Result], Iterable[str]]] = {
     "speed": _speed,
+    "evaluation": _evaluation,
     "peers": _peers,
     "weights": _weights,
     "costs": _figures,

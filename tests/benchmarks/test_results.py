@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import plots, readme
 from benchmarks.errors import BenchError
+from benchmarks.evaluation.summary import Row
 from benchmarks.interleave import MIXED
 from benchmarks.peer_summary import PEER_HEAD, PeerRun, compare, peer_cells
 from benchmarks.results_file import Results, Table
@@ -161,14 +162,58 @@ def test_the_readme_gets_the_figures_of_the_files_and_keeps_the_rest(tmp_path: P
     assert "old" not in text.partition(readme.BEGIN)[2]
     assert "| humaneval | 2 | 2.00x | 2.50x | 1.25x |" in text
     assert "| `fly` | 5.00 | 16 | 6 deferred | 2 of 2 |" in text
-    assert "| 2 | 2.00x | 2.00x | 1.00x |  |" in text
-    assert "| rises throughout | yes | yes |" in text
+    assert "| 2 | 1 | 2.00x | 2.00x | 1.00x |  |" in text
+    assert "| rises throughout |  | yes | yes |" in text
     assert "| llama.cpp:plain | 1.50x, n = 1 |" in text
     assert "| transformers:assisted | 4.00x, n = 1 |" in text
     assert "](results/speed.json)" in text
     once = text
     readme.refresh(page, tmp_path / "results")
     assert page.read_text() == once
+
+
+def evaluation_file(folder: Path, complete: bool) -> Path:
+    scored = Row(
+        "gsm8k",
+        "fly K=15",
+        40,
+        40,
+        0.5,
+        0.975,
+        (0.9, 1.05),
+        0.9,
+        0.875,
+        11.6,
+        0.7,
+        {"deferred": 3},
+        9000,
+        1.0,
+        0.25,
+        0.5,
+        0.0,
+    )
+    content = {
+        "max_tokens": 512,
+        "clients": 8,
+        "complete": complete,
+        "items": {"asked for": 200, "answered under every setting": 40},
+        "summary": [scored.as_dict()],
+    }
+    return Results(folder, "evaluation").write("evaluation", "Accuracy", content, [])
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_the_readme_tells_what_a_verifier_costs_in_accuracy(tmp_path: Path, complete: bool) -> None:
+    page = tmp_path / "README.md"
+    page.write_text(f"{readme.BEGIN}\n{readme.END}\n")
+    evaluation_file(tmp_path / "results", complete)
+    readme.refresh(page, tmp_path / "results")
+    text = page.read_text()
+    line = "| gsm8k | `fly K=15` | 40 | 50.0% | 97.5% | 90.0%..105.0% | 11.60 | 3 deferred | 25.0% | 0.88x |"
+    assert line in text
+    assert "answers of at most 512 tokens" in text
+    assert "8 clients" in text
+    assert ("So far: 40 of 200 items." in text) != complete
 
 
 def test_a_readme_without_markers_or_results_is_left_alone(tmp_path: Path) -> None:
@@ -185,7 +230,7 @@ def test_a_result_of_an_unknown_kind_is_named(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text(f"{readme.BEGIN}\n{readme.END}\n")
     (tmp_path / "older.json").write_text('{"batch": {}}')
-    with pytest.raises(BenchError, match=r"older\.json is a result of kind None; known are speed, peers"):
+    with pytest.raises(BenchError, match=r"older\.json is a result of kind None; known are speed, evaluation"):
         readme.refresh(page, tmp_path)
 
 
