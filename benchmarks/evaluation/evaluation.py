@@ -96,15 +96,16 @@ class Evaluation:
         return Findings(summarise(judged, self._ratios(journal)) if judged else [], judged)
 
     def _ratios(self, journal: Journal) -> dict[str, list[float]]:
-        """Measured speeds over the baseline's, of every group and seed whose times are known for both."""
+        """Measured speeds over the baseline's, of every group and seed that one run measured under both; the latest."""
         found: dict[str, list[float]] = {}
         for group in self.plan.groups:
             name = group_name(group, self.plan)
             for setting, seed in self.plan.turns:
-                mine = journal.rate(name, setting, seed)
-                its = journal.rate(name, self.plan.settings[0], seed)
-                if mine and its and setting is not self.plan.settings[0]:
-                    found.setdefault(setting.name, []).append(mine / its)
+                if setting is self.plan.settings[0]:
+                    continue
+                mine, its = (journal.rates(name, one, seed) for one in (setting, self.plan.settings[0]))
+                if both := [run for run in mine if run in its]:
+                    found.setdefault(setting.name, []).append(mine[both[-1]] / its[both[-1]])
         return found
 
     def _told(self, found: Findings, asker: Asker, about: dict[str, Any], judge: Judge) -> dict[str, Any]:

@@ -6,6 +6,7 @@ other models or settings, may stand in the same file and are left alone.
 
 import json
 import os
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,12 +23,14 @@ from benchmarks.matrix import Setting
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Tokens per second of a setting on a whole group of items, while all clients were being answered."""
+    """Tokens per second of a setting on a whole group of items, while all clients were being answered. run: which one
+    measured it; times of two runs do not compare."""
 
     group: str
     setting: str
     seed: int
     rate: float
+    run: str = ""
 
 
 class Journal:
@@ -41,7 +44,8 @@ class Journal:
         self.path = path
         self._about, self._particular = fingerprint(identity, common), particular
         self._replies: dict[str, Reply] = {}
-        self._rates: dict[str, Rate] = {}
+        self._rates: dict[str, dict[str, float]] = {}
+        self._run = uuid.uuid4().hex
         self._settings: dict[str, tuple[Any, ...]] = {}
 
     def __enter__(self) -> Self:
@@ -75,14 +79,20 @@ class Journal:
         told = {"task": item.task, "item": item.name, "setting": question.setting.name, "seed": question.seed}
         self._write({"key": key, **told, **asdict(reply)})
 
-    def rate(self, group: str, setting: Setting, seed: int) -> float | None:
-        found = self._rates.get(self._rate_key(group, setting, seed))
-        return None if found is None else found.rate
+    def rates(self, group: str, setting: Setting, seed: int) -> Mapping[str, float]:
+        """Tokens per second by run, the latest last."""
+        return self._rates.get(self._rate_key(group, setting, seed), {})
 
     def add_rate(self, group: str, setting: Setting, seed: int, tokens_per_second: float) -> None:
-        rate, key = Rate(group, setting.name, seed, tokens_per_second), self._rate_key(group, setting, seed)
-        self._rates[key] = rate
+        rate = Rate(group, setting.name, seed, tokens_per_second, self._run)
+        key = self._rate_key(group, setting, seed)
+        self._keep(key, rate)
         self._write({"rate_key": key, **asdict(rate)})
+
+    def _keep(self, key: str, rate: Rate) -> None:
+        by_run = self._rates.setdefault(key, {})
+        by_run.pop(rate.run, None)
+        by_run[rate.run] = rate.rate
 
     def _key(self, question: Question) -> str:
         item = question.item
@@ -120,7 +130,7 @@ class Journal:
     def _take(self, record: dict[str, Any]) -> None:
         if "rate_key" in record:
             key = record.pop("rate_key")
-            self._rates[key] = Rate(**record)
+            self._keep(key, Rate(**record))
             return
         key = record.pop("key")
         for name in ("task", "item", "setting", "seed"):

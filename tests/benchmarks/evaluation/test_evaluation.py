@@ -123,7 +123,7 @@ async def test_a_run_that_was_killed_goes_on_and_says_the_same(
         file.write('{"key": "cut off in the mid')
     count = -100
     await evaluation(tmp_path / "parts").in_process(config)
-    assert 100 + count == 18 - kept
+    assert 100 + count == 18 - kept + 6  # off once more, for its time beside fly's
     assert without_times(written(tmp_path / "parts")) == without_times(written(tmp_path / "whole"))
 
 
@@ -146,7 +146,7 @@ async def test_another_default_or_memory_changes_only_what_depends_on_it(config:
     with_speculation(config, verifiers={"fly": {"entropy_threshold": 0.0}})
     await evaluation(tmp_path, [OFF, STRICT, fly]).in_process(config)
     asked = [json.loads(line)["setting"] for line in path.read_text().splitlines() if '"key"' in line]
-    assert sorted(asked) == sorted(6 * [OFF.name, STRICT.name, fly.name, fly.name])
+    assert sorted(asked) == sorted(6 * [OFF.name, OFF.name, STRICT.name, fly.name, fly.name])
     async with loaded(config, 2) as asker:
         requests: list[dict[str, Any]] = [
             {"verifier": {"type": "csd", "ratio": 0.1}},
@@ -206,6 +206,24 @@ async def test_another_datastore_changes_what_loose_answers_depend_on(config: Pa
             asker.stack.runtime.store = TokenStore([tokens])
             keys.append(asker.particular(asked))
         assert keys[0] != keys[1]
+
+
+async def test_only_times_of_one_run_are_compared(config: Path, tmp_path: Path) -> None:
+    await evaluation(tmp_path, [OFF, STRICT]).in_process(config)
+    path = tmp_path / "evaluation.answers.jsonl"
+    told = [json.loads(line) for line in path.read_text().splitlines()]
+    for record in told:
+        if "rate_key" in record:
+            record["rate"] = 1.0 if record["setting"] == OFF.name else 7.0  # of a machine that was much slower then
+    path.write_text("".join(json.dumps(record) + "\n" for record in told))
+    again = await evaluation(tmp_path, [OFF, STRICT]).in_process(config)
+    assert {row.setting: row.measured_speedup for row in again.rows if row.group == "all"}[STRICT.name] == 7.0
+    found = await evaluation(tmp_path, [OFF, STRICT, FLY]).in_process(config)
+    measured = {row.setting: row.measured_speedup for row in found.rows if row.group == "all"}
+    assert measured[STRICT.name] == 7.0
+    assert measured[FLY.name] is not None
+    assert measured[FLY.name] < 100, "fly's speed now, by off's of then, which said 1 token per second"
+    assert path.read_text().count('"key"') == 4 * 6, "off answered once more"
 
 
 def test_an_answer_is_found_again_although_the_memory_has_learnt_from_it(tmp_path: Path) -> None:
