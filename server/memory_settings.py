@@ -39,6 +39,9 @@ class CorrectionMemorySettings(Section):
                         f"correction_memory.{name} needs a database, such as correction_memory.source = "
                         f"sqlite:///memory.db; {self.source} is a file"
                     )
+        for name in ("cap", "sync_seconds"):
+            if not self.dynamic and getattr(self, name) != type(self).model_fields[name].default:
+                raise conflict(f"correction_memory.{name} has no effect without correction_memory.dynamic = true")
         return self
 
 

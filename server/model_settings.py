@@ -69,11 +69,6 @@ class ModelSettings(ModelSource, Section):
     cuda_graphs: Graphs = "off"
     expect: ExpectedConfig | None = None
 
-    @field_validator("cuda_graphs", mode="before")
-    @classmethod
-    def _off_is_a_word(cls, value: Any) -> Any:
-        return "off" if value is False else value  # a bare `off` is a boolean in YAML
-
     @model_validator(mode="after")
     def _fits_its_device(self) -> Self:
         on_cuda = self.device.startswith("cuda")
@@ -132,6 +127,8 @@ class ModelsSettings(Section):
         if isinstance(draft, dict) and isinstance(target, dict) and draft.get("source") == "target":
             if not _is_valid(target):
                 return {**data, "draft": None}  # what is shared is wrong, and said of the target, once
+            if own := [key for key in ("sha256", "size", "expect") if draft.get(key) is not None]:
+                raise conflict(f"draft.{own[0]} is that of the target where draft.source = target: leave it out there")
             shared = {key: target[key] for key in ("source", "sha256", "size", "expect") if key in target}
             name = f"{target['name']} (draft)" if "name" in target else None
             return {**data, "draft": {"name": name, **draft, **shared}}

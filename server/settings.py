@@ -192,7 +192,7 @@ class Settings(BaseSettings):
 
     models: ModelsSettings
     served_model_name: str | None = Field(None, min_length=1)
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     max_context: int | None = Field(None, ge=2)
     kv_cache: KvCacheSettings = KvCacheSettings()
     scheduler: SchedulerSettings = SchedulerSettings()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -25,8 +25,16 @@ _SERVICE_LINKS = re.compile(rf"{_PREFIX}(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|U
 Loc = tuple[str | int, ...]
 
 
-class _UniqueKeys(yaml.SafeLoader):
-    """A key given twice is a mistake, not a choice of the last one."""
+class SettingsYaml(yaml.SafeLoader):
+    """A key given twice is a mistake, not a choice of the last one. Only true and false are booleans, as in YAML 1.2:
+    `off` is a verifier's name. Where a boolean is wanted, pydantic takes the words as well."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {
+        first: [
+            (tag, regexp) for tag, regexp in resolvers if not (tag == "tag:yaml.org,2002:bool" and first in "yYnNoO")
+        ]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -105,13 +113,17 @@ def _short_forms() -> dict[str, Any]:
 def _refuse_unknown_variables() -> None:
     known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | set(_SHORT) | _NOT_SETTINGS
     for name in os.environ:
-        if name.startswith(_PREFIX) and name.split("__")[0] not in known and not _SERVICE_LINKS.fullmatch(name):
+        if not name.upper().startswith(_PREFIX) or _SERVICE_LINKS.fullmatch(name):
+            continue
+        if name != name.upper():  # some of these pydantic would read, others nobody, keys of the API among them
+            raise ConfigError(f"environment variable {name} should be written in capitals: {name.upper()}")
+        if name.split("__")[0] not in known:
             raise ConfigError(f"unknown environment variable {name}{_suggest(name, sorted(known))}")
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        data = yaml.load(file.read_text("utf-8"), _UniqueKeys)
+        data = yaml.load(file.read_text("utf-8"), SettingsYaml)
         json.dumps(data, default=str)  # a value that contains itself has no end
     except FileNotFoundError:
         raise ConfigError(f"{file}: no such file") from None

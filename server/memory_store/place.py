@@ -24,7 +24,7 @@ class MemoryPlace:
 
     @classmethod
     def of(cls, text: str, namespace: str = "default") -> Self:
-        return cls(None, text, namespace) if is_url(text) else cls(Path(text), None, namespace)
+        return cls(None, text, namespace) if is_url(text) else cls(Path(text).expanduser(), None, namespace)
 
     def __str__(self) -> str:
         """For people: without a password."""

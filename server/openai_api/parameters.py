@@ -184,7 +184,8 @@ def _speculation(body: Body, config: ServingConfig, model: LiveModel) -> _Specul
         raise invalid(f"{error}.", error.param) from error
     verifier, demoted = model.auditor.admitted(asked)
     able = [name for name in config.allowed_drafters if name in model.engine.drafters]
-    drafter = _drafter(body, config, able, model)
+    drafts_nothing = verifier.type == "off" and body.drafter in (None, "auto")
+    drafter = "none" if drafts_nothing else _drafter(body, config, able, model)
     drafts = _num_draft_tokens(body, config)
     adaptive = (body.draft_length or config.default_draft_length) == "adaptive"
     if verifier.type == "off":

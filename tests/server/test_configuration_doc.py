@@ -15,7 +15,7 @@ from server.memory import CPU_SHARE, CPU_TOKENS
 from server.memory_settings import CorrectionMemorySettings
 from server.model_settings import DraftSettings, ExpectedConfig, ModelsSettings, TargetSettings
 from server.settings import CostSettings, Settings
-from server.settings_loading import ConfigError, load_settings
+from server.settings_loading import ConfigError, SettingsYaml, load_settings
 from server.weights.sources import HuggingFaceSource, LocalSource, PypiSource
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +85,10 @@ def keys_of(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, Key]
             yield from keys_of(section, f"{above}{name}.")
 
 
+def from_yaml(text: str) -> Any:
+    return yaml.load(text, SettingsYaml)
+
+
 def names_in(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
@@ -136,11 +140,11 @@ def test_defaults_are_the_real_ones(path: str) -> None:
     if key.model.model_fields[key.name].is_required():
         assert told == "required"
         return
-    value = yaml.safe_load(told.strip("`"))
+    value = from_yaml(told.strip("`"))
     assert told == f"`{told.strip('`')}`"
     default = valid(key)
     assert valid(key, value) == default
-    assert isinstance(value, bool) == isinstance(default, bool) or told == "`off`"
+    assert isinstance(value, bool) == isinstance(default, bool)
 
 
 NOUNS = {"integer": "whole number", "number": "number", "string": "text", "boolean": "`true`, `false`"}
@@ -171,7 +175,8 @@ def phrase(schema: Mapping[str, Any]) -> str:
     (kind,) = kinds
     if kind["type"] == "array":
         items = phrase(kind["items"])
-        return f"list of {'texts' if items == 'text' else items}{bounds(kind)}"
+        several = {"text": "texts", "text, not empty": "texts, none of them empty"}
+        return f"list of {several.get(items, items)}{bounds(kind)}"
     return NOUNS[kind["type"]] + bounds(kind)
 
 
@@ -208,7 +213,7 @@ def test_what_no_schema_says_is_told_as_it_is(path: str) -> None:
     key, told = REAL[path], TOLD[path].allowed
     more, refused = FREE[SAME.get(path, path)]
     assert TOLD[SAME.get(path, path)] == TOLD[path]
-    for value in [*more, *(yaml.safe_load(name.replace("N", "0")) for name in names_in(told))]:
+    for value in [*more, *(from_yaml(name.replace("N", "0")) for name in names_in(told))]:
         valid(key, value)
     for value in refused:
         with pytest.raises(ValidationError):
@@ -240,7 +245,7 @@ def test_a_variable_says_what_its_row_says(
     name, _, text = variable.strip("`").partition("=")
     path = key.strip("`").split(".")
     assert name in ("_".join(["SLIPSTREAM", *path[-1:]]).upper(), "SLIPSTREAM_" + "__".join(path).upper())
-    wanted = yaml.safe_load(value.strip("`"))
+    wanted = from_yaml(value.strip("`"))
     for part in reversed(path):
         wanted = {part: wanted}
     in_file = loaded(tmp_path, merged(base, wanted))
@@ -253,10 +258,10 @@ def test_a_variable_says_what_its_row_says(
 def test_keys_that_do_not_agree_are_refused(tmp_path: Path, why: str, example: str) -> None:
     base = {"models": {"target": {"source": "./m"}}}
     with pytest.raises(ConfigError) as caught:
-        loaded(tmp_path, merged(base, yaml.safe_load(example.strip("`"))))
+        loaded(tmp_path, merged(base, from_yaml(example.strip("`"))))
     assert isinstance(caught.value.__cause__, ValidationError), why
     kinds = {mistake["type"] for mistake in caught.value.__cause__.errors()}
-    assert kinds == ({"value_error"} if "sha256" in why else {"conflict"})
+    assert kinds == ({"value_error"} if "no source" in why else {"conflict"})
 
 
 def test_no_conflict_is_left_out() -> None:
@@ -267,8 +272,8 @@ def test_no_conflict_is_left_out() -> None:
 
 def test_the_examples_are_configurations(tmp_path: Path) -> None:
     smallest, sources = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    loaded(tmp_path, yaml.safe_load(smallest))
-    kinds = [TargetSettings.model_validate(yaml.safe_load(one)) for one in re.split(r"\n(?=source:)", sources)]
+    loaded(tmp_path, from_yaml(smallest))
+    kinds = [TargetSettings.model_validate(from_yaml(one)) for one in re.split(r"\n(?=source:)", sources)]
     assert [[type(source) for source in kind.source] for kind in kinds] == [
         [LocalSource],
         [LocalSource],

@@ -103,6 +103,35 @@ def test_null_for_a_section_that_must_be_there_is_refused(
     assert refusal(tmp_path).startswith(f"SLIPSTREAM_{section.upper()}: {section} = null: should be a valid dictionary")
 
 
+@pytest.mark.parametrize("name", ["slipstream_api_keys", "slipstream_server__port", "SLIPSTREAM_server__PORT"])
+def test_a_variable_in_small_letters_is_refused_rather_than_overlooked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Keys of the API that nobody reads would leave the server open."""
+    monkeypatch.setenv(name, "1234")
+    assert refusal(tmp_path) == f"environment variable {name} should be written in capitals: {name.upper()}"
+
+
+def test_off_is_a_verifiers_name(tmp_path: Path) -> None:
+    """A bare `off` is false in YAML 1.1; here only where a boolean is wanted."""
+    file = tmp_path / "config.yaml"
+    least = "models: {target: {source: ./model, cuda_graphs: off}}\n"
+    file.write_text(f"{least}speculation: {{verifier: off, allowed_verifiers: [off, fly], verifiers: {{off: {{}}}}}}\n")
+    settings = load_settings(file)
+    assert (settings.speculation.verifier, settings.speculation.allowed_verifiers) == ("off", ("off", "fly"))
+    assert settings.models.target.cuda_graphs == "off"
+    file.write_text(f"{least}speculation: {{correction_memory: {{source: 'sqlite:///m.db', dynamic: on}}}}\n")
+    memory = load_settings(file).speculation.correction_memory
+    assert memory is not None
+    assert memory.dynamic is True
+
+
+def test_a_draft_that_is_the_targets_file_has_no_checksum_of_its_own(tmp_path: Path) -> None:
+    draft = {"source": "target", "weights": "int8", "sha256": "a" * 64}
+    text = refusal(tmp_path, models={"target": {"source": "./model.gguf"}, "draft": draft})
+    assert "draft.sha256 is that of the target where draft.source = target" in text
+
+
 def test_the_cache_folder_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
     assert load(tmp_path).cache_dir == Path("/x/slipstream")

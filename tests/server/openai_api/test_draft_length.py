@@ -61,3 +61,14 @@ async def test_the_configuration_decides_for_who_does_not_say(submitted: list[Ge
         for more in ({}, {"draft_length": "adaptive"}):
             ok(await client.post("/v1/chat/completions", json=chat_body(max_tokens=3, **more)))
     assert [(request.adaptive, request.other_drafters) for request in submitted] == [(False, ()), (True, ())]
+
+
+async def test_off_needs_no_drafter() -> None:
+    async with running(serve_config(allowed_drafters=("multilevel",)), draft=False) as (_, client):
+        ok(await client.post("/v1/chat/completions", json=chat_body(max_tokens=3, verifier="off")))
+        ok(await client.post("/v1/chat/completions", json=chat_body(max_tokens=3, verifier="off", drafter="auto")))
+        refused = await client.post("/v1/chat/completions", json=chat_body(max_tokens=3, verifier="strict"))
+        assert refused.status_code == 400
+        assert "use the verifier 'off'" in refused.json()["error"]["message"]
+        named = await client.post("/v1/chat/completions", json=chat_body(verifier="off", drafter="multilevel"))
+        assert named.status_code == 400
