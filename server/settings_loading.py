@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -29,13 +29,6 @@ class SettingsYaml(yaml.SafeLoader):
     """A key given twice is a mistake, not a choice of the last one. Only true and false are booleans, as in YAML 1.2:
     `off` is a verifier's name. Where a boolean is wanted, pydantic takes the words as well."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, list[Any]]] = {
-        first: [
-            (tag, regexp) for tag, regexp in resolvers if not (tag == "tag:yaml.org,2002:bool" and first in "yYnNoO")
-        ]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
@@ -43,6 +36,12 @@ class SettingsYaml(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} given twice", key.start_mark)
             seen.add(str(key.value))
         return super().construct_mapping(node, deep)
+
+
+SettingsYaml.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if first not in "yYnNoO" or tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 class ConfigError(Exception):
