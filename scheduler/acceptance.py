@@ -18,7 +18,7 @@ from core.drafters.base import FREE_DRAFTERS
 
 LONGEST_MATCH = 4
 CERTAIN = 0.98  # no draft is certain
-_FIRST, _LATER, _LOOSENED = 0.7, 0.8, 0.25  # before anything is known
+_FIRST, _LATER = 0.7, 0.8  # before anything is known
 _FIRST_BY_MATCH = (0.25, 0.45, 0.6, 0.75)
 _PER_TURN = (1.1, 1.4, 1.8, 2.2, 2.5)  # drafts of a draft forward, by the suffix that lookup found, from none on
 _MISTAKES = 0.7  # likewise, for each that the draft model expects: small models doubt more than they err
@@ -104,14 +104,13 @@ class Word(NamedTuple):
 
     model: Chances
     free: dict[str, Chances]
-    loosening: float
     per_turn: tuple[float, ...]
     doubt: float
 
 
 _FREE = dict.fromkeys(FREE_DRAFTERS, Chances(_FIRST_BY_MATCH, _LATER))
 _FREE["token_recycling"] = Chances((0.2, 0.25, 0.35, 0.55), 0.5)  # goes by one token, which says less than a suffix
-_GUESSES = Word(Chances((_FIRST,), _LATER), _FREE, _LOOSENED, _PER_TURN, _MISTAKES)
+_GUESSES = Word(Chances((_FIRST,), _LATER), _FREE, _PER_TURN, _MISTAKES)
 
 
 @dataclass(slots=True)
@@ -143,7 +142,7 @@ class Acceptance:
                 for drafter in FREE_DRAFTERS
             }
             per_turn = tuple(self.per_turn(match) for match in range(len(_PER_TURN)))
-            self._word = Word(model, free, self.loosening(), per_turn, self.doubt())
+            self._word = Word(model, free, per_turn, self.doubt())
         return self._word
 
     @property
@@ -163,9 +162,9 @@ class Acceptance:
     def later(self, drafter: str) -> float:
         return self.chances(drafter, 0)[1]
 
-    def loosening(self) -> float:
-        """Of a mismatch with its window inside the block: that it is loosened."""
-        return self.deferred.mean(self._parents.loosening, self.weight)
+    def loosening(self, usual: float) -> float:
+        """Of a mismatch with its window inside the block: that it is loosened. usual: the guess before any was."""
+        return self.deferred.mean(usual, self.weight)
 
     def per_turn(self, match: int) -> float:
         """Drafts that one draft forward yields under `multilevel`, in a block before which lookup found so long a

@@ -15,7 +15,8 @@ _SUREST = 0.95  # highest reach that a draft model is asked for
 class Option(NamedTuple):
     """One way to draft for a sequence. first, later: as in Acceptance. cap: the most drafts. per_turn: drafts that one
     forward of the draft model yields; 0 where it needs none. backlog: seconds before its first draft forward can draft;
-    lag: the part of them that this round has to be worth. forgivable: whether the verifier may loosen its drafts."""
+    lag: the part of them that this round has to be worth. loosening: the chance that the verifier forgives
+    a mismatch of it that has its window in the block; 0 where it never does."""
 
     drafter: str
     first: float
@@ -24,7 +25,7 @@ class Option(NamedTuple):
     per_turn: float = 0.0
     lag: float = 0.0
     backlog: float = 0.0
-    forgivable: bool = True
+    loosening: float = 0.0
 
     def expected(self, drafts: int) -> float:
         """How many of so many drafts are delivered on average."""

@@ -9,10 +9,11 @@ from core.drafters.prompt_lookup import peek
 from core.drafters.token_recycling import peek_recycled
 from core.forward_costs import ForwardCosts
 from core.ngram_index import LookupMatch
-from core.sequence import GenerationRequest, Sequence
+from core.sequence import Sequence
 from core.token_store import TokenStore
 from core.verifiers.params import CsdParams
 from scheduler.draft_option import Option
+from scheduler.drafting import usual_loosening
 from scheduler.job import Job
 
 USUAL_ANSWER = 128  # tokens that an answer has at first, for all that is known: max_tokens is often far more
@@ -60,16 +61,16 @@ class DraftOptions:
             if drafter in FREE_DRAFTERS:
                 if found.length:
                     first, later = known.chances(drafter, found.length)
-                    forgivable = self._forgivable(sequence.request, drafter)
-                    options.append(Option(drafter, first, later, len(found.tokens), forgivable=forgivable))
+                    loosening = self._loosening(job, drafter, later)
+                    options.append(Option(drafter, first, later, len(found.tokens), loosening=loosening))
             elif drafts_with_model(sequence, self._reach):
                 most = model_draft_limit(sequence, cap, self._reach)
                 per_turn = known.per_turn(found.length) if drafter == "multilevel" else 1.0
                 backlog = 0.0 if costs is None else _backlog(sequence, costs)
                 lag = backlog / _rounds_left(sequence) if backlog else 0.0
                 first, later = known.chances(drafter, 0)
-                forgivable = self._forgivable(sequence.request, drafter)
-                options.append(Option(drafter, first, later, most, per_turn, lag, backlog, forgivable))
+                loosening = self._loosening(job, drafter, later)
+                options.append(Option(drafter, first, later, most, per_turn, lag, backlog, loosening))
         return options, found.length
 
     def free(self, job: Job, cap: int) -> tuple[Option, int] | None:
@@ -88,8 +89,11 @@ class DraftOptions:
             return 0
         return model_draft_limit(job.sequence, cap, self._reach)
 
-    def _forgivable(self, request: GenerationRequest, drafter: str) -> bool:
-        return not isinstance(request.verifier, CsdParams) or drafter in self._calibrated
+    def _loosening(self, job: Job, drafter: str, later: float) -> float:
+        verifier = job.sequence.request.verifier
+        if not job.loose or (isinstance(verifier, CsdParams) and drafter not in self._calibrated):
+            return 0.0
+        return job.drafting.acceptance.loosening(usual_loosening(verifier, later))
 
     def _peek(self, sequence: Sequence, drafters: Collection[str], cap: int) -> LookupMatch:
         """What the one of the drafters that costs no forward would propose. There is one at most (validation.py)."""

@@ -101,12 +101,13 @@ class DraftPlanner:
             drafting.known_at, drafting.wish = length, NOTHING
             if length:
                 options, match = self._options.of(job, self._options.loose_cap(job), None)
-                window, loosening = window_of(sequence.request), drafting.acceptance.loosening()
-                asks.append((job, Ask(len(sequence.tokens), options, window, loosening), match))
+                asks.append((job, Ask(len(sequence.tokens), options, window_of(sequence.request)), match))
         blocks = choose_blocks(costs, [ask for _, ask, _ in asks])
         for (job, ask, match), block in zip(asks, blocks, strict=True):
             if block.choice.option is not None:
-                job.drafting.wish = job.drafting.wish_for(block.choice, match, block.tokens, forgiving=ask.loosening)
+                # With a window behind it nothing of a block that may end early, as short as that, can be forgiven.
+                forgiving = 0.0 if ask.window else block.choice.option.loosening
+                job.drafting.wish = job.drafting.wish_for(block.choice, match, block.tokens, forgiving=forgiving)
             elif (next_one := due(job.drafting, ask.options)) is not None:
                 job.drafting.wish = probe(next_one[0], match)
 

@@ -1,5 +1,6 @@
 """Drafting: what a job remembers of its drafts, and what it wants to draft in the round being planned."""
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ from core.drafters.base import drafters_of
 from core.provenance import Provenance
 from core.round_plan import ItemResult
 from core.sequence import GenerationRequest
-from core.verifiers.params import FlyParams, HybridParams, VerifierParams
+from core.verifiers.params import CsdParams, FlyParams, HybridParams, LossyParams, TypicalParams, VerifierParams
 from scheduler.acceptance import Acceptance, Outcome
 from scheduler.draft_option import Choice
 
@@ -20,7 +21,7 @@ class Wish(NamedTuple):
     """num_drafts of `drafter`, going on while they are likely enough (RoundItem: min_reach, min_guessed_reach, doubt,
     forgiving). match: tokens of the suffix that lookup found, or UNKNOWN where it was not asked. tokens: that the round
     is expected to deliver for it. probe: it is not expected to pay, but to show whether drafting does again.
-    forgivable: as in Option."""
+    forgivable: whether its mismatches may be loosened."""
 
     drafter: str = "none"
     num_drafts: int = 0
@@ -99,9 +100,9 @@ class Drafting:
     def wish_for(
         self, choice: Choice, match: int, tokens: float, may_grow: bool = False, forgiving: float = 0.0
     ) -> Wish:
-        """forgiving: the chance that a wrong draft is accepted. may_grow: a block that the draft model stays sure of
-        may become twice as long as is expected to pay, unless its last drafts were all wrong. A loose one may not: its
-        neighbours could neither cut it nor count on so much.
+        """forgiving: the chance that a wrong draft of a block that may end early is accepted. may_grow: a block that
+        the draft model stays sure of may become twice as long as is expected to pay, unless its last drafts were all
+        wrong. A loose one may not: its neighbours could neither cut it nor count on so much.
 
         Nothing but the sequence's own history and the choice is asked here, so a loose block ends where it does
         whatever the load: what the draft model says depends on the text alone.
@@ -109,7 +110,7 @@ class Drafting:
         option, num_drafts, min_reach, min_guessed_reach = choice
         assert option is not None
         if not option.per_turn:
-            return Wish(option.drafter, num_drafts, min_reach, match, tokens, forgivable=option.forgivable)
+            return Wish(option.drafter, num_drafts, min_reach, match, tokens, forgivable=option.loosening > 0.0)
         most = min(2 * num_drafts, option.cap) if may_grow and self.warm else num_drafts
         doubt = self.acceptance.doubt()
         return Wish(
@@ -121,7 +122,7 @@ class Drafting:
             min_guessed_reach=min_guessed_reach,
             doubt=doubt,
             forgiving=forgiving,
-            forgivable=option.forgivable,
+            forgivable=option.loosening > 0.0,
         )
 
     def learn(self, wish: Wish, asked: int, result: ItemResult) -> Outcome:
@@ -152,6 +153,7 @@ class Drafting:
 
 
 _WINDOWED = FlyParams, HybridParams
+_OPEN_GATE, _FULL_GATE, _KNOWN_PAIR, _LENIENT = 1.15, 0.02, 0.06, 0.25
 
 
 def loosens(verifier: VerifierParams) -> bool:
@@ -168,6 +170,24 @@ def window_of(request: GenerationRequest) -> int:
     """Drafts that must follow a mismatch in its block before the request's verifier forgives it."""
     verifier = request.verifier
     return verifier.window if isinstance(verifier, _WINDOWED) else 0
+
+
+def usual_loosening(verifier: VerifierParams, later: float) -> float:
+    """The chance that a mismatch with its window in the block is forgiven, before a sequence has shown it: a fixed
+    guess, since nothing but its own settings and history may decide. later: that a draft behind it is right.
+
+    FLy's gate opens the less the higher it is, up to ln 3 nats where it never does, and then its window must hold. The
+    proportions are those of the demo pair's answers to GSM8K and HumanEval.
+    """
+    fly = memory = 0.0
+    if isinstance(verifier, _WINDOWED):
+        gate = _OPEN_GATE * (1 - verifier.entropy_threshold / math.log(3)) if verifier.entropy == "top3" else _FULL_GATE
+        fly = min(max(gate, 0.0), 1.0) * later**verifier.window
+    if isinstance(verifier, CsdParams | HybridParams):
+        memory = _KNOWN_PAIR
+    if isinstance(verifier, LossyParams | TypicalParams):
+        return _LENIENT
+    return fly + memory - fly * memory
 
 
 def _outcome(wish: Wish, asked: int, result: ItemResult, window: int) -> Outcome:

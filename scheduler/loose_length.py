@@ -36,12 +36,11 @@ NO_ROOM: Length = (0.0, 0, 1.0, 0.0)
 
 class Ask(NamedTuple):
     """A sequence whose block is to be chosen. positions: its context. window: that its verifier wants behind a
-    mismatch; 0 if none. loosening: the chance that a mismatch with its window in the block is forgiven."""
+    mismatch; 0 if none."""
 
     positions: int
     options: Sequence[Option]
     window: int
-    loosening: float
 
 
 class Block(NamedTuple):
@@ -58,7 +57,7 @@ def choose_block(costs: ForwardCosts, ask: Ask) -> Block:
 
 
 def _lengths(costs: ForwardCosts, ask: Ask, option: Option) -> tuple[Length, Length]:
-    tokens = 1 + expected_drafts(option, ask.window, ask.loosening * option.forgivable)
+    tokens = 1 + expected_drafts(option, ask.window, option.loosening)
     seconds = _block_seconds(costs, ask.positions, option)
     rates = tokens / seconds
 

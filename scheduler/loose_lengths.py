@@ -43,7 +43,7 @@ def _lengths(costs: ForwardCosts, window: int, members: _Members) -> Iterator[tu
                 o.later,
                 o.cap,
                 o.per_turn or 1.0,
-                ask.loosening * o.forgivable,
+                o.loosening,
                 ask.positions,
                 _turn_seconds(costs.draft, o),
             )
@@ -74,7 +74,7 @@ def _lengths(costs: ForwardCosts, window: int, members: _Members) -> Iterator[tu
 def _expected_drafts(first: Floats, later: Floats, loosening: Floats, longest: int, window: int) -> Floats:
     """How many drafts of a block of 0, 1, ... `longest` are delivered on average; [members, longest + 1].
 
-    first, later: chances to be right, as in Option; loosening: as in Ask; [members] each.
+    first, later, loosening: as in Option; [members] each.
     """
     reach = np.zeros((longest + 1, len(first), longest))  # of each length's drafts, 0 behind its end
     for draft in range(longest):

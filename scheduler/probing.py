@@ -109,7 +109,7 @@ def _own_seconds(one: Candidate, load: Load, costs: ForwardCosts) -> float:
 
 def probe(option: Option, match: int) -> Wish:
     drafts = min(option.cap, PROBE_DRAFTS[option.per_turn > 0])
-    return Wish(option.drafter, drafts, match=match, probe=True, forgivable=option.forgivable)
+    return Wish(option.drafter, drafts, match=match, probe=True, forgivable=option.loosening > 0.0)
 
 
 def due(drafting: Drafting, options: Iterable[Option]) -> tuple[Option, Pause] | None:

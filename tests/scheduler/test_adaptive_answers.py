@@ -19,6 +19,7 @@ from tests.scheduler.serving import Recorder, answers, serving
 from tests.tiny import VOCAB, make_runtime
 
 CHEAP = ForwardCosts(RowCurve({1: 1.0, 8: 1.2, 32: 2.0}), RowCurve({1: 0.02, 8: 0.03}))
+MIDDLING = ForwardCosts(RowCurve({1: 1.0, 8: 1.6, 32: 4.0}), RowCurve({1: 0.05, 8: 0.06}))
 DEAR = ForwardCosts(RowCurve({1: 1.0, 4: 1.1, 8: 1.6, 32: 5.0}), RowCurve({1: 0.3, 8: 0.4}))
 
 
@@ -72,7 +73,7 @@ async def test_named_drafters_and_constant_neighbours_change_nothing() -> None:
 LOOSE: dict[str, VerifierParams] = {
     "csd": CsdParams(ratio=0.1),
     "fly": FlyParams(entropy_threshold=0.05, window=2),
-    "hybrid": HybridParams(entropy_threshold=0.0, window=1),
+    "hybrid": HybridParams(entropy_threshold=0.3, window=2, ratio=0.9),
     "lossy": LossyParams(threshold=0.05),
     "typical": TypicalParams(epsilon=0.03),
 }
@@ -85,11 +86,11 @@ async def test_a_loose_answer_and_its_blocks_are_the_same_alone_in_company_and_p
 ) -> None:
     mine = replace(free(name, verifier=LOOSE[verifier], max_tokens=60, ignore_eos=True), priority=1)
     bounds = limits(max_context=128, prefill_chunk=24)
-    async with serving(runtime("noisy", CHEAP), bounds) as engine:
+    async with serving(runtime("noisy", MIDDLING), bounds) as engine:
         [(alone, last)] = await answers(engine, [mine])
     others = [free(n, max_tokens=70, ignore_eos=True) for n in ("t1.3-min_p", "t1.3-bias-negative-seed")]
     others.append(request_for("greedy-penalties", max_tokens=70, ignore_eos=True))
-    crowded = runtime("noisy", CHEAP, num_blocks=17, block_size=8)
+    crowded = runtime("noisy", MIDDLING, num_blocks=17, block_size=8)
     crowded.forward_costs.now = DEAR  # as serving may have come to see it
     recorder = Recorder()
     async with serving(crowded, bounds, recorder) as engine:
@@ -106,7 +107,7 @@ async def test_csd_asks_the_table_of_whoever_drafted(known: set[str]) -> None:
     """Lookup stands in for the draft model where that pays; it has a table of its own, or none."""
     on, recorder = runtime("noisy", DEAR), Recorder()
     on.memory = CorrectionMemory(tables=dict.fromkeys(known, ANY_PAIR))
-    asked = [free(name, verifier=LOOSE["csd"], max_tokens=60, ignore_eos=True) for name in SAMPLING]
+    asked = [free(name, verifier=LOOSE["csd"], max_tokens=140, ignore_eos=True) for name in SAMPLING]
     async with serving(on, observer=recorder) as engine:
         await answers(engine, asked)
     blocks = [item for one in recorder.rounds for item in one.items if item.drafted]

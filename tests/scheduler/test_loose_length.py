@@ -29,11 +29,11 @@ def test_only_a_mismatch_with_its_window_in_the_block_may_be_forgiven(
 def test_a_loose_block_ends_early_where_a_draft_is_worth_less_than_its_row_and_forward() -> None:
     costs = ForwardCosts(RowCurve({1: 100.0, 2: 110.0, 30: 390.0}), RowCurve({1: 30.0}))
     option = Option("model", 0.9, 0.9, 10, per_turn=1.0)
-    choice, tokens, seconds = choose_block(costs, Ask(0, [option], window=0, loosening=0.25))
+    choice, tokens, seconds = choose_block(costs, Ask(0, [option._replace(loosening=0.25)], window=0))
     assert choice.num_drafts > 1
     assert choice.min_reach == pytest.approx(tokens / seconds * (10 + 30))
     assert choice.min_guessed_reach == pytest.approx(tokens / seconds * (10 + 30 / 2))
-    lookup, _, _ = choose_block(costs, Ask(0, [Option("prompt_lookup", 0.9, 0.9, 10)], window=0, loosening=0.25))
+    lookup, _, _ = choose_block(costs, Ask(0, [Option("prompt_lookup", 0.9, 0.9, 10, loosening=0.25)], window=0))
     assert (lookup.num_drafts > 1, lookup.min_reach) == (True, 0.0)  # its drafts cost no forward to be stopped before
 
 
@@ -42,8 +42,8 @@ def test_room_behind_a_mismatch_must_be_worth_what_ending_early_gains() -> None:
     option, long_ones = Option("model", 0.9, 0.93, 15, per_turn=1.0), []
     for per_row in (8.0, 4.0, 2.0, 1.0, 0.5, 0.1):
         costs = ForwardCosts(RowCurve({1: 100.0, 30: 100 + 29 * per_row}), RowCurve({1: 2 * per_row}))
-        block, _, _ = choose_block(costs, Ask(0, [option], window=6, loosening=0.0))
-        free, _, _ = choose_block(costs, Ask(0, [option], window=0, loosening=0.0))
+        block, _, _ = choose_block(costs, Ask(0, [option], window=6))
+        free, _, _ = choose_block(costs, Ask(0, [option], window=0))
         long_ones.append((free.num_drafts > 6, block.num_drafts > 6))
     assert long_ones == sorted(long_ones)
     assert {(False, False), (True, False), (True, True)} >= set(long_ones) >= {(True, False), (True, True)}
@@ -53,29 +53,19 @@ def test_where_many_share_the_machine_a_block_is_shorter_or_none() -> None:
     option = Option("model", 0.8, 0.85, 10, per_turn=1.0)
     costs = ForwardCosts(RowCurve({1: 100.0, 4: 110.0, 30: 370.0}), RowCurve({1: 20.0, 8: 25.0, 64: 150.0}))
     drafts = [
-        choose_block(costs.times(company), Ask(0, [option], window=0, loosening=0.2)).choice.num_drafts
+        choose_block(costs.times(company), Ask(0, [option._replace(loosening=0.2)], window=0)).choice.num_drafts
         for company in (1, 2, 4, 8, 16)
     ]
     assert drafts == sorted(drafts, reverse=True)
     assert drafts[0] > drafts[-1] == 0
 
 
-def test_what_cannot_be_forgiven_is_weighed_as_under_strict() -> None:
-    costs = ForwardCosts(RowCurve({1: 100.0, 2: 110.0, 30: 390.0}), None)
-    option = Option("prompt_lookup", 0.5, 0.6, 12)
-    loose = choose_block(costs, Ask(0, [option], window=0, loosening=0.8))
-    firm = choose_block(costs, Ask(0, [option._replace(forgivable=False)], window=0, loosening=0.8))
-    strict = choose_block(costs, Ask(0, [option], window=0, loosening=0.0))
-    assert firm[1:] == strict[1:]
-    assert loose.choice.num_drafts > firm.choice.num_drafts == strict.choice.num_drafts
-
-
 def test_a_block_with_room_behind_a_mismatch_is_drafted_to_its_end() -> None:
     costs = ForwardCosts(RowCurve({1: 100.0, 2: 101.0, 30: 129.0}), RowCurve({1: 5.0}))
     option = Option("model", 0.9, 0.95, 15, per_turn=1.0)
-    roomy, _, _ = choose_block(costs, Ask(0, [option], window=6, loosening=0.5))
+    roomy, _, _ = choose_block(costs, Ask(0, [option._replace(loosening=0.5)], window=6))
     assert (roomy.num_drafts > 6, roomy.min_reach) == (True, 0.0)
-    short, _, _ = choose_block(costs, Ask(0, [option._replace(cap=6)], window=6, loosening=0.5))
+    short, _, _ = choose_block(costs, Ask(0, [option._replace(cap=6, loosening=0.5)], window=6))
     assert (short.num_drafts > 0, short.min_reach > 0) == (True, True)
 
 
@@ -87,11 +77,11 @@ OPTIONS = st.lists(
         CHANCES,
         st.integers(1, 40),
         st.one_of(st.just(0.0), st.floats(1, 4)),
-        forgivable=st.booleans(),
+        loosening=st.floats(0, 1),
     ),
     max_size=3,
 )
-ASKS = st.builds(Ask, st.integers(1, 4000), OPTIONS, st.sampled_from([0, 3, 6, 6, 6, 20]), st.floats(0, 1))
+ASKS = st.builds(Ask, st.integers(1, 4000), OPTIONS, st.sampled_from([0, 3, 6, 6, 6, 20]))
 
 
 @settings(max_examples=150, deadline=None)
