@@ -70,13 +70,29 @@ def _extent_of_run(result: Result) -> str:
 
 
 def _speed(result: Result) -> Iterable[str]:
-    """By kind of prompt at one client; what the settings delivered; by clients on the same prompts."""
+    """In short; by kind of prompt at one client; what the settings delivered; by clients on the same prompts."""
     rows = result["summary"]
+    yield from filter(None, [_in_short(rows, result["by_clients"])])
     alone = [row for row in rows if row["concurrency"] == 1 and row["ratio"]]
     if alone:
         yield from _alone(alone)
     if result["by_clients"]:
         yield _by_clients(result["by_clients"])
+
+
+def _in_short(rows: list[Result], by_clients: list[Result]) -> str:
+    """Every setting's median at one client, and its throughput with the most clients, both against `off`."""
+    alone = [row for row in rows if row["concurrency"] == 1 and row["ratio"]]
+    most = max((row["concurrency"] for row in by_clients), default=1)
+    if not alone or most == 1:
+        return ""
+    widest = [row for row in alone if row["group"] == alone[-1]["group"]]
+    single = ", ".join(f"{row['ratio']['median']:.2f}x under `{row['setting']}`" for row in widest)
+    many = [row for row in by_clients if row["concurrency"] == most and row["over_off"]]
+    together = ", ".join(f"{row['over_off']['median']:.2f}x under `{row['setting']}`" for row in many)
+    return (
+        f"In short: against `off`, one client's answers come {single} as fast; with {most} clients it is {together}.\n"
+    )
 
 
 def _alone(rows: list[Result]) -> Iterable[str]:

@@ -160,6 +160,9 @@ def test_the_readme_gets_the_figures_of_the_files_and_keeps_the_rest(tmp_path: P
     assert text.startswith(f"before\n{readme.BEGIN}\n")
     assert text.endswith(f"{readme.END}\nafter\n")
     assert "old" not in text.partition(readme.BEGIN)[2]
+    assert (
+        "one client's answers come 2.00x under `strict`, 2.50x under `fly` as fast; with 2 clients it is 1.00x" in text
+    )
     assert "| humaneval | 2 | 2.00x | 2.50x | 1.25x |" in text
     assert "| `fly` | 5.00 | 16 | 6 deferred | 2 of 2 |" in text
     assert "| 2 | 1 | 2.00x | 2.00x | 1.00x |  |" in text
