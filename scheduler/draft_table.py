@@ -100,6 +100,9 @@ class Table:
         if self.alone:  # a turn is paid by the draft that opens it
             seconds = self.row_seconds + self.opens * (share * self.per_turn)[:, None]
         worth = np.cumsum(np.where(self.there, self.reach - rate * seconds, -np.inf), axis=1)
+        if self.alone and self.base.bounded:  # what there is no time for must not stand in the way of what there is
+            fits = self.seconds + np.cumsum(seconds, axis=1) <= self.base.most_seconds
+            worth = np.where(fits, worth, -np.inf)
         best = worth.max(axis=1) - rate * self.lag
         top = np.repeat(np.maximum.reduceat(best, self.starts), self.counts)
         rows = np.flatnonzero((best == top) & (best > 0))

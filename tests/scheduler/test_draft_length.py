@@ -96,6 +96,15 @@ def test_it_promises_what_it_delivers_and_comes_near_the_best_of_all(
     assert verdict.rate >= best * (1 - 1e-9 if sum(bool(mine) for mine in options) == 1 else 0.75)
 
 
+def test_a_draft_model_that_there_is_no_time_for_does_not_keep_lookup_from_drafting() -> None:
+    costs = ForwardCosts(RowCurve({1: 50.0, 4: 50.0}), RowCurve({1: 2.0}))
+    base = Base(1.0, 1, 1, 0, most_seconds=50.0)
+    by_lookup, by_model = Option("prompt_lookup", 0.25, 0.0, 1), Option("multilevel", 0.5, 0.0, 1, 1.0)
+    verdict = choose_drafts(costs, base, [[by_lookup, by_model]])
+    assert verdict.choices[0][:2] == (by_lookup, 1)
+    assert verdict.rate == pytest.approx(1.25 / 50)
+
+
 def test_the_worked_example_of_the_docs() -> None:
     choice = alone(model(0.8))
     assert (choice.option, choice.num_drafts) == (model(0.8), 3)
