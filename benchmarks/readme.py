@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.errors import BenchError
 from benchmarks.machine import one_line
-from benchmarks.tables import flat, markdown, rules
+from benchmarks.tables import flat, markdown, rules, share
 
 BEGIN, END = "<!-- figures: written by python -m benchmarks.readme -->", "<!-- end of figures -->"
 _OMITTED = ("draft-length", "audit", "adversarial", "telemetry")  # their own pages in docs/ tell of them
@@ -194,12 +194,12 @@ def _evaluation(result: Result) -> Iterable[str]:
                 row["group"],
                 f"`{row['setting']}`",
                 str(row["items"]),
-                _share(row["score"]),
-                _share(row["recovery"]),
+                share(row["score"]),
+                share(row["recovery"]),
                 interval,
                 "" if row["tau"] is None else f"{row['tau']:.2f}",
                 rules(row["loosened"]),
-                _share(row["equal"]),
+                share(row["equal"]),
                 "" if row["measured_speedup"] is None else f"{row['measured_speedup']:.2f}x",
             ]
         )
@@ -208,10 +208,6 @@ def _evaluation(result: Result) -> Iterable[str]:
     if not result["complete"]:
         known = result["items"]
         yield f"So far: {known['answered under every setting']} of {known['asked for']} items.\n"
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
 
 
 def _figures(result: Result) -> Iterable[str]:

@@ -46,6 +46,11 @@ def extent(spread: Spread | None) -> str:
     return "" if spread is None else f"{spread.min:.2f}..{spread.max:.2f}"
 
 
+def share(value: float | None) -> str:
+    """97.5%; nothing for what is not known."""
+    return "" if value is None else f"{value:.1%}"
+
+
 def rules(loosened: Mapping[str, int]) -> str:
     return ", ".join(f"{tokens} {rule}" for rule, tokens in loosened.items())
 

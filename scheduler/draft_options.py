@@ -11,7 +11,6 @@ from core.forward_costs import ForwardCosts
 from core.ngram_index import LookupMatch
 from core.sequence import Sequence
 from core.token_store import TokenStore
-from core.verifiers.params import CsdParams
 from scheduler.draft_option import Option
 from scheduler.drafting import usual_loosening
 from scheduler.job import Job
@@ -91,7 +90,7 @@ class DraftOptions:
 
     def _loosening(self, job: Job, drafter: str, later: float) -> float:
         verifier = job.sequence.request.verifier
-        if not job.loose or (isinstance(verifier, CsdParams) and drafter not in self._calibrated):
+        if not job.loose or (verifier.type == "csd" and drafter not in self._calibrated):
             return 0.0
         return job.drafting.acceptance.loosening(usual_loosening(verifier, later))
 

@@ -126,7 +126,7 @@ def _assemble(settings: Settings, folders: Folders, observer: EngineObserver | N
         engine=engine,
         language=language,
         has_draft=draft is not None,
-        calibrated_drafters=remembered.drafters,
+        calibrated_drafters=remembered.memory.drafters,
         memory=remembered.memory,
         exchange=remembered.exchange,
     )

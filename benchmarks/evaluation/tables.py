@@ -1,7 +1,7 @@
 """Rows as tables' cells."""
 
 from benchmarks.evaluation.summary import Row
-from benchmarks.tables import Cells, rules
+from benchmarks.tables import Cells, rules, share
 
 HEAD = (
     "task", "setting", "items", "answers", "score", "recovery", "95 %", "estimated speedup", "measured speedup", "tau",
@@ -15,23 +15,19 @@ def cells(row: Row) -> Cells:
         row.setting,
         str(row.items),
         "" if row.answers == row.items else str(row.answers),
-        _share(row.score),
-        _share(row.recovery),
+        share(row.score),
+        share(row.recovery),
         "" if row.interval is None else f"{row.interval[0]:.1%}..{row.interval[1]:.1%}",
         _times(row.estimated_speedup),
         _times(row.measured_speedup),
         "" if row.tau is None else f"{row.tau:.2f}",
-        _share(row.acceptance),
+        share(row.acceptance),
         rules(row.loosened),
         "" if row.length is None else f"{row.length - 1:+.1%}",
-        _share(row.equal),
-        _share(row.agreement),
-        _share(row.cut),
+        share(row.equal),
+        share(row.agreement),
+        share(row.cut),
     )
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
 
 
 def _times(value: float | None) -> str:

@@ -16,11 +16,6 @@ class ServedMemory:
     memory: CorrectionMemory
     exchange: MemoryExchange | None = None
 
-    @property
-    def drafters(self) -> frozenset[str]:
-        """As of the memory."""
-        return self.memory.drafters
-
 
 def serve_memory(settings: CorrectionMemorySettings | None, target: str, draft: str | None) -> ServedMemory:
     """target, draft: the models' fingerprints. MemoryFileError if there is no such memory or it is of other models; one
